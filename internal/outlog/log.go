@@ -270,6 +270,8 @@ type State struct {
 	Finished bool
 	// Memory is how many bytes of memory the log holds.
 	Memory int
+	// Readers counts those attached and not detached.
+	Readers int
 }
 
 // State returns the log's present state.
@@ -280,6 +282,11 @@ func (l *Log) State() State {
 		Finished: l.finished, Memory: l.size}
 	if len(l.chunks) > 0 {
 		s.Start = l.chunks[0].offset
+	}
+	for _, r := range l.readers {
+		if r.grace == nil {
+			s.Readers++
+		}
 	}
 	return s
 }
@@ -347,10 +354,10 @@ func (l *Log) held(limit int) uint64 {
 }
 
 // stalled tells how long the writer may wait before a reader's stall timeout
-// is over (0: for ever). A reader whose time is over follows from now on; then
-// again is true.
+// is over (0: for ever). A reader whose time is over has to go; then again is
+// true.
 func (l *Log) stalled(now time.Time, limit int) (wait time.Duration, again bool) {
-	for _, r := range l.readers {
+	for _, r := range slices.Clone(l.readers) {
 		if !r.lossless || r.stall == 0 || r.place(limit) >= l.end {
 			continue
 		}
@@ -359,7 +366,7 @@ func (l *Log) stalled(now time.Time, limit int) (wait time.Duration, again bool)
 		}
 		left := r.stall - now.Sub(r.heldSince)
 		if left <= 0 {
-			r.lossless = false
+			r.leave(Stalled)
 			again = true
 		} else if wait == 0 || left < wait {
 			wait = left

@@ -254,8 +254,22 @@ func TestStallTimeoutLetsTheWriterGo(t *testing.T) {
 	r := attach(t, l, ReaderOptions{Stall: 10 * time.Millisecond})
 	_ = r.Ack(0)
 	put(t, l, 1<<20)
-	if _, gap, _ := take(t, r, 0); gap == 0 {
-		t.Fatal("no gap told")
+	if _, status := r.Next(1); status != Stalled {
+		t.Fatalf("got %v", status)
+	}
+}
+
+func TestComingBackWithoutAnOffsetStartsAtThePlace(t *testing.T) {
+	l := New(Options{})
+	put(t, l, 1000)
+	r := attach(t, l, ReaderOptions{ID: "a", From: Place})
+	if r.Offset() != 0 {
+		t.Fatalf("a new reader starts at %d", r.Offset())
+	}
+	take(t, r, 0)
+	_ = r.Ack(600)
+	if back := attach(t, l, ReaderOptions{ID: "a", From: Place}); back.Offset() != 600 {
+		t.Fatalf("came back at %d", back.Offset())
 	}
 }
 

@@ -7,8 +7,13 @@ import (
 	"time"
 )
 
-// Now is the offset to attach at for what comes from now on.
-const Now = math.MaxUint64
+const (
+	// Now is the offset to attach at for what comes from now on.
+	Now = math.MaxUint64
+	// Place is the offset to attach at where the reader with the same id has
+	// its place, and 0 without one.
+	Place = math.MaxUint64 - 1
+)
 
 // Mode is what a reader does to the writer.
 type Mode int
@@ -34,7 +39,9 @@ const (
 	Ended
 	// Superseded means that a reader with the same id took this one's place.
 	Superseded
-	// Closed means that Close was called.
+	// Stalled means that the reader held the writer back for too long.
+	Stalled
+	// Closed means that Close was called, or that the grace is over.
 	Closed
 )
 
@@ -53,11 +60,11 @@ type ReaderOptions struct {
 	// reader that is attached or detached supersedes it and inherits its
 	// place. The empty id is nobody's.
 	ID string
-	// From is the offset of the first byte wanted, or Now.
+	// From is the offset of the first byte wanted, Now or Place.
 	From uint64
 	Mode Mode
 	// Stall is how long this reader may hold back a writer without letting go
-	// of a byte; then it follows. 0 is for ever.
+	// of a byte; then it loses its place. 0 is for ever.
 	Stall time.Duration
 	// Wake gets a value, never blocking, when Next may have something after
 	// it said Waiting. Several logs may share one channel of capacity 1.
@@ -83,7 +90,7 @@ type Reader struct {
 	acks       bool // has acknowledged at least once
 	armed      bool // Next said Waiting
 	passedMark bool
-	gone       Status // Superseded or Closed, else 0
+	gone       Status // Superseded, Stalled or Closed, else 0
 	heldSince  time.Time
 	grace      *time.Timer
 }
@@ -98,15 +105,21 @@ func (l *Log) Attach(o ReaderOptions) (*Reader, error) {
 }
 
 func (l *Log) attach(o ReaderOptions) (r *Reader, ends bool, err error) {
-	if o.From == Now {
+	old := l.find(o.ID)
+	switch {
+	case o.From == Now:
 		o.From = l.end
+	case o.From == Place && old == nil:
+		o.From = 0
+	case o.From == Place:
+		o.From = old.place(l.limit)
 	}
 	if o.From > l.end {
 		return nil, false, &OffsetError{Offset: o.From, End: l.end}
 	}
 	r = &Reader{log: l, id: o.ID, stall: o.Stall, quietEnd: o.QuietEnd, wakeups: o.Wake,
 		lossless: o.Mode == Lossless, pos: o.From, acked: o.From}
-	if old := l.find(o.ID); old != nil {
+	if old != nil {
 		r.acks = old.acks
 		old.leave(Superseded)
 	}
@@ -178,6 +191,13 @@ func (r *Reader) next(limit int) (Chunk, Status) {
 	r.pos = to
 	c.refs.Add(1)
 	return Chunk{Offset: from, Gap: gap, Data: c.buf[from-c.offset : to-c.offset], from: c}, Ready
+}
+
+// Offset is the place of the next byte to deliver.
+func (r *Reader) Offset() uint64 {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	return r.pos
 }
 
 // PassMark lets Next go on past the exit mark.
