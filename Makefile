@@ -1,31 +1,119 @@
 # What can be done in this repository: `make help` lists it.
 
-SHELL       := /bin/bash
-.SHELLFLAGS := -euo pipefail -c
+SHELL         := /bin/bash
+.SHELLFLAGS   := -euo pipefail -c
 .DEFAULT_GOAL := help
+MAKEFLAGS     += --no-print-directory
 
 GO    ?= go
 CACHE := $(CURDIR)/.cache
 TOOLS := $(CACHE)/tools
+
+# How long `make fuzz` spends on each target.
+FUZZTIME ?= 5s
+# What `make bench` runs: a regular expression of benchmark names.
+BENCH ?= .
+
+# The version goes into the binaries at link time. Outside a git checkout nothing
+# is set, and package version says so.
+VERSION := $(shell git describe --tags --dirty 2>/dev/null || echo dev)
+COMMIT  := $(shell git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null)
+DATE    := $(shell TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ 2>/dev/null)
+
+VERSION_PACKAGE := guestd.internal/internal/version
+LDFLAGS := -s -w \
+	-X $(VERSION_PACKAGE).Version=$(VERSION) \
+	-X $(VERSION_PACKAGE).Commit=$(COMMIT) \
+	-X $(VERSION_PACKAGE).Date=$(DATE)
+
+.PHONY: help
+help: ## List what can be made
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | \
+		while IFS=$$'\t' read -r target text; do printf '  make %-12s %s\n' "$$target" "$$text"; done
+
+# --- The product -------------------------------------------------------------
+
+.PHONY: build
+build: ## Build the static binaries bin/guestd and bin/guestctl
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/ ./cmd/guestd ./cmd/guestctl
+
+.PHONY: run
+run: ## Install what is missing, build, and show the main job
+	@scripts/setup.sh run
+	@$(MAKE) build
+	@scripts/demo.sh
+
+.PHONY: setup
+setup: ## Install the Debian packages that running and testing need
+	@scripts/setup.sh test
+
+.PHONY: clean
+clean: ## Remove what was built; .cache, which is slow to fill, stays
+	rm -rf bin
+
+# --- Checks ------------------------------------------------------------------
+
+.PHONY: test
+test: ## Run everything that CI runs
+	@scripts/test.sh
+
+.PHONY: race
+race: ## Run all Go tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## Check formatting, vet and lint
+	$(TOOLS)/golangci-lint run ./...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (5s)
+	@scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## Run the benchmarks that match BENCH (all)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+.PHONY: test-vm
+test-vm: ## Boot a microVM with guestd in it and test it from outside
+	@scripts/setup.sh vm
+	@scripts/vm-parts.sh
+	@$(MAKE) build
+	$(GO) test -tags vm -count=1 -v -timeout 15m ./test/vm
+
+# --- The API -----------------------------------------------------------------
+
+# The last released state of the API, which every change must be compatible with.
+IMAGE := proto/guestd/v1/image.binpb
+
+.PHONY: proto
+proto: tools-proto ## Generate Go from the API, after checking its compatibility
+	PATH=$(TOOLS):$$PATH scripts/proto.sh generate $(IMAGE)
+
+.PHONY: check-proto
+check-proto: tools-proto ## Check that the API is clean and compatible, and its Go current
+	PATH=$(TOOLS):$$PATH scripts/proto.sh check $(IMAGE)
 
 # --- Tools -------------------------------------------------------------------
 # Each group of tools is a Go module of its own under tools/, so that what a tool
 # needs never shows up in the product's go.mod. A binary is built once, and again
 # when its module changes.
 
-BUF         := $(TOOLS)/buf
 PROTOC_GENS := $(TOOLS)/protoc-gen-go $(TOOLS)/protoc-gen-go-grpc
-LINTER      := $(TOOLS)/golangci-lint
 
-$(BUF): tools/buf/go.mod tools/buf/go.sum
-	@mkdir -p $(TOOLS)
+.PHONY: tools-proto
+tools-proto: $(TOOLS)/buf $(PROTOC_GENS) ## Build buf and the protobuf plugins into .cache/tools
+
+$(TOOLS)/buf: tools/buf/go.mod tools/buf/go.sum
+	@mkdir -p $(@D)
 	$(GO) -C tools/buf build -buildvcs=false -o $@ github.com/bufbuild/buf/cmd/buf
 	@touch $@
 
 $(PROTOC_GENS) &: tools/protoc/go.mod tools/protoc/go.sum
-	@mkdir -p $(TOOLS)
-	$(GO) -C tools/protoc build -buildvcs=false -o $(TOOLS)/ tool
+	@mkdir -p $(@D)
+	$(GO) -C tools/protoc build -buildvcs=false -o $(@D)/ tool
 	@touch $(PROTOC_GENS)
 
-.PHONY: tools-proto
-tools-proto: $(BUF) $(PROTOC_GENS) ## Build buf and the protobuf plugins into .cache/tools
+$(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	@mkdir -p $(@D)
+	$(GO) -C tools/lint build -buildvcs=false -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
