@@ -1,0 +1,186 @@
+package spawn
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Scope says whom a signal is for.
+type Scope int
+
+// The scopes of Child.Signal.
+const (
+	Tree   Scope = iota // the leader and all that descend from it
+	Leader              // the leader alone
+)
+
+// Status says how a leader ended.
+type Status struct {
+	// Code is the exit code, 0 to 255, or -1 when a signal ended it.
+	Code int
+	// Signal is the signal that ended it, 0 when it exited.
+	Signal syscall.Signal
+	// CoreDumped says that the kernel wrote a core file.
+	CoreDumped bool
+	// OOMKilled says that the kernel's out-of-memory killer has ended a process of
+	// the tree, not necessarily the leader. Known with a cgroup that has the memory
+	// controller only.
+	OOMKilled bool
+	// UserTime and SystemTime are the leader's, with those of descendants that
+	// were waited for.
+	UserTime, SystemTime time.Duration
+	// MaxRSS is the peak resident memory, in bytes, of the leader or of its largest
+	// descendant that was waited for. The kernel counts guestd's own peak at the
+	// time of the start in, so a smaller process shows that.
+	MaxRSS int64
+	// Ended is when the end was noticed.
+	Ended time.Time
+}
+
+// A Child is a process that was started, and its tree. It is safe for concurrent
+// use.
+type Child struct {
+	spawner *Spawner
+	id      string
+	pid     int
+	pidfd   *os.File
+	cgroup  *cgroup // nil without
+	audit   uint32  // audit session of the tree; noAuditSession when unknown
+	start   uint64  // start time of the leader in clock ticks since boot; only without a cgroup
+	done    chan struct{}
+
+	status Status // written before done is closed
+	end    uint64 // time of the leader's end in clock ticks since boot; only without a cgroup
+
+	// reap is held while the tree is being searched: it keeps the leader's zombie
+	// and so its number, by which the session's members are known.
+	reap sync.Mutex
+
+	// mu protects the following.
+	mu       sync.Mutex
+	reaped   bool
+	released bool
+}
+
+// ID returns the Command's ID.
+func (c *Child) ID() string { return c.id }
+
+// PID returns the leader's process id. After the end it may belong to another
+// process: it is a piece of information, and nothing to signal by.
+func (c *Child) PID() int { return c.pid }
+
+// Done is closed once the leader has ended and its status is recorded,
+// whatever its descendants and pipes do.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Status returns how the leader ended. It is valid once Done is closed.
+func (c *Child) Status() Status {
+	select {
+	case <-c.done:
+		return c.status
+	default:
+		return Status{}
+	}
+}
+
+// wait records the leader's end. It is the child's only goroutine.
+func (c *Child) wait() {
+	defer c.spawner.running.Done()
+	usage := new(unix.Rusage)
+	info, err := c.awaitEnd(usage)
+	if err != nil {
+		// Somebody else has reaped it, against this package's rules.
+		c.spawner.log.Error("waiting for a process", "id", c.id, "error", err)
+		c.status = Status{Code: -1, Ended: time.Now()}
+	} else {
+		c.status = newStatus(info, usage)
+	}
+	if c.cgroup == nil {
+		c.end = clockTicks()
+	} else {
+		c.status.OOMKilled = c.cgroup.oomKilled()
+	}
+	close(c.done)
+
+	c.reap.Lock()
+	_ = pidfdControl(c.pidfd, func(fd int) error {
+		_, err := waitid(fd, unix.WEXITED, nil)
+		return err
+	})
+	c.reap.Unlock()
+	c.mu.Lock()
+	c.reaped = true
+	released := c.released
+	c.mu.Unlock()
+	if released {
+		c.free()
+	}
+}
+
+// awaitEnd blocks until the leader has ended, and leaves it a zombie.
+func (c *Child) awaitEnd(usage *unix.Rusage) (info *siginfo, err error) {
+	conn, err := c.pidfd.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	readErr := conn.Read(func(fd uintptr) bool {
+		info, err = waitid(int(fd), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, usage)
+		return err != nil || info.Signo != 0
+	})
+	return info, errors.Join(err, readErr)
+}
+
+// Signal sends sig to the leader or to every process of the tree that can be
+// found; see the package comment for what can be missed without cgroups. It
+// returns os.ErrProcessDone when nobody is left to get it.
+func (c *Child) Signal(sig syscall.Signal, scope Scope) error {
+	if scope == Tree {
+		return c.signalTree(sig)
+	}
+	select {
+	case <-c.done:
+		return os.ErrProcessDone // a zombie would take the signal silently
+	default:
+	}
+	err := pidfdControl(c.pidfd, func(fd int) error {
+		return unix.PidfdSendSignal(fd, sig, nil, 0)
+	})
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrClosed) {
+		return os.ErrProcessDone
+	}
+	if err != nil {
+		return fmt.Errorf("signalling process %s: %w", c.id, err)
+	}
+	return nil
+}
+
+// Release gives the child back: its pidfd, and its cgroup folder as soon as the
+// tree is empty. The leader, if it still runs, is reaped all the same. Releasing
+// twice is fine; signals return os.ErrProcessDone afterwards.
+func (c *Child) Release() {
+	c.mu.Lock()
+	first := !c.released
+	c.released = true
+	reaped := c.reaped
+	c.mu.Unlock()
+	if first && reaped {
+		c.free()
+	}
+}
+
+// free runs once, when the child is both reaped and released.
+func (c *Child) free() {
+	c.pidfd.Close()
+	if c.cgroup != nil {
+		c.spawner.cgroups.release(c.cgroup)
+	}
+	c.spawner.mu.Lock()
+	delete(c.spawner.children, c)
+	c.spawner.mu.Unlock()
+}

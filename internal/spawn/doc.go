@@ -1,0 +1,41 @@
+// Package spawn starts one operating-system process as a guest user, tells how
+// it ended, and signals or kills everything that descends from it.
+//
+// # What a child gets
+//
+// Nothing of the command runs before its credentials, session, cgroup, umask,
+// nice value, resource limits and oom_score_adj are in place, and no helper
+// program is put before it. Credentials, session, controlling terminal and
+// cgroup are set by clone and between fork and exec. Umask, nice value and audit
+// session are inherited from a thread prepared for this one start and thrown
+// away. Resource limits and oom_score_adj are written while the child is held at
+// exec by ptrace. Each of these costs something, so each is done only when the
+// child is to differ from guestd.
+//
+// A child has three descriptors, the environment of its Command with
+// GUESTD_PROCESS_ID added, default signal dispositions and an empty signal mask.
+//
+// # Trees
+//
+// A tree is a process and all that descend from it. With a writable cgroup v2
+// mount each tree has a cgroup of its own and [Child.KillTree] is the kernel's
+// cgroup.kill: nothing survives, except what root inside the guest moved to
+// another cgroup first. Without one, members are found through /proc by audit
+// session, session, descent and the mark GUESTD_PROCESS_ID, again and again
+// until nothing new appears. A process escapes that when all four fail: it was
+// reparented, called setsid, emptied its environment (or cannot be read), and
+// there are no audit sessions. [Spawner.Degraded] says which of the two applies.
+//
+// # What it does not do
+//
+// It copies no input or output, opens no terminals, knows no time-outs and keeps
+// no history: that is package proc. It freezes no cgroup and sets no cgroup
+// limits.
+//
+// # Ownership
+//
+// A [Spawner] owns its cgroup folder and, as [Config.Reaper], one goroutine that
+// collects orphans; [Spawner.Close] ends both. A [Child] owns one goroutine, which
+// waits for the leader without occupying a thread and ends right after it, and one
+// pidfd and one cgroup folder, which [Child.Release] gives back.
+package spawn

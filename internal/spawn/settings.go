@@ -1,0 +1,219 @@
+package spawn
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// settings are what a child gets that guestd itself does not have, and how.
+type settings struct {
+	thread bool // umask, nice value, audit session or signal mask: inherited from a prepared thread
+	hold   bool // oom_score_adj and limits: written while the child is held at exec
+
+	umask       uint32
+	setOOM      bool
+	oomScoreAdj int
+}
+
+// settingsOf compares what cmd asks for with what guestd has itself.
+func (s *Spawner) settingsOf(cmd *Command) settings {
+	set := settings{umask: DefaultUmask}
+	if cmd.Umask != nil {
+		set.umask = *cmd.Umask
+	}
+	set.thread = set.umask != s.umask || cmd.Nice != nil || s.unmask || s.audit
+
+	current := s.oomScore.read()
+	if cmd.OOMScoreAdj != nil {
+		set.oomScoreAdj, set.setOOM = *cmd.OOMScoreAdj, *cmd.OOMScoreAdj != current
+	} else {
+		set.setOOM = current < 0
+	}
+	set.hold = set.setOOM || len(cmd.Rlimits) > 0
+	return set
+}
+
+// ownOOMScore is guestd's own oom_score_adj. The daemon lowers it some time after
+// it has started, so it is read for each start, through a descriptor kept open:
+// a microsecond.
+type ownOOMScore struct{ file *os.File }
+
+func openOwnOOMScore() (ownOOMScore, error) {
+	f, err := os.Open("/proc/self/oom_score_adj")
+	return ownOOMScore{f}, err
+}
+
+func (o ownOOMScore) read() int {
+	var buf [16]byte
+	n, _ := o.file.ReadAt(buf[:], 0) // io.EOF comes with the value
+	value, _ := strconv.Atoi(string(bytes.TrimSpace(buf[:n])))
+	return value
+}
+
+// readInherited reads from /proc/self/status guestd's umask, and whether it was
+// started with signals blocked, which its children would inherit.
+func readInherited() (umask uint32, blocked bool, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, false, err
+	}
+	found := false
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "Umask":
+			mask, err := strconv.ParseUint(value, 8, 32)
+			if err != nil {
+				return 0, false, fmt.Errorf("reading the umask: %w", err)
+			}
+			umask, found = uint32(mask), true
+		case "SigBlk":
+			blocked = strings.Trim(value, "0") != ""
+		}
+	}
+	if !found {
+		umask = ^uint32(0) // unlike any: then each child's is set
+	}
+	return umask, blocked, nil
+}
+
+// onFreshThread runs fn on a thread of its own that is gone afterwards, so that
+// nothing fn changes about its thread reaches anybody else.
+func onFreshThread(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the runtime ends the thread
+		done <- fn()
+	}()
+	return <-done
+}
+
+// prepareThread gives the calling thread what the child inherits from it.
+func (l *launch) prepareThread() error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unsharing the umask: %w", err)
+	}
+	unix.Umask(int(l.settings.umask))
+	var none unix.Sigset_t
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil); err != nil {
+		return fmt.Errorf("emptying the signal mask: %w", err)
+	}
+	if l.cmd.Nice == nil {
+		return nil
+	}
+	err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), *l.cmd.Nice)
+	if err == unix.EACCES || err == unix.EPERM {
+		l.spawner.degrade("nice values below guestd's own are refused (no CAP_SYS_NICE)")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("setting the nice value: %w", err)
+	}
+	return nil
+}
+
+// applyHeld writes the settings of a child that is stopped at exec, and lets it
+// go. Where ptrace is refused the child already runs.
+func (l *launch) applyHeld() error {
+	held := l.sys.Ptrace
+	if held && !l.awaitStop() {
+		return nil // something killed it meanwhile: its end is told as any other
+	}
+	if err := l.writeSettings(); err != nil {
+		l.discard()
+		return err
+	}
+	if !held {
+		return nil
+	}
+	if err := unix.PtraceDetach(l.pid); err != nil && err != unix.ESRCH {
+		l.discard()
+		return fmt.Errorf("letting the child go: %w", err)
+	}
+	return nil
+}
+
+// awaitStop waits until the child is stopped at exec, and returns false if it
+// has ended instead. WNOWAIT leaves that end to whoever waits for the child.
+func (l *launch) awaitStop() bool {
+	info, err := waitid(l.pidfd, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+	return err == nil && info.Code == cldTrapped
+}
+
+func (l *launch) writeSettings() error {
+	if l.settings.setOOM {
+		path := "/proc/" + strconv.Itoa(l.pid) + "/oom_score_adj"
+		err := writeExisting(path, strconv.Itoa(l.settings.oomScoreAdj))
+		if isRefusal(err) {
+			l.spawner.degrade("lowering oom_score_adj is refused (no CAP_SYS_RESOURCE)")
+		} else if err != nil && !isGone(err) {
+			return fmt.Errorf("setting oom_score_adj: %w", err)
+		}
+	}
+	for _, limit := range l.cmd.Rlimits {
+		value := unix.Rlimit{Cur: limit.Soft, Max: limit.Hard}
+		err := unix.Prlimit(l.pid, limit.Resource, &value, nil)
+		if isRefusal(err) {
+			l.spawner.degrade("raising hard resource limits is refused (no CAP_SYS_RESOURCE)")
+		} else if err != nil && !isGone(err) {
+			return fmt.Errorf("setting resource limit %d to %d:%d: %w", limit.Resource, limit.Soft, limit.Hard, err)
+		}
+	}
+	return nil
+}
+
+// discard kills and reaps a child that cannot be used.
+func (l *launch) discard() {
+	_ = unix.PidfdSendSignal(l.pidfd, unix.SIGKILL, nil, 0)
+	_, _ = waitid(l.pidfd, unix.WEXITED, nil)
+	_ = unix.Close(l.pidfd)
+	l.pidfd = -1
+}
+
+// mayPtrace says that ptrace was not refused yet.
+func (s *Spawner) mayPtrace() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.noPtrace
+}
+
+// refusePtrace notes that children cannot be held at exec.
+func (s *Spawner) refusePtrace() {
+	s.mu.Lock()
+	s.noPtrace = true
+	s.mu.Unlock()
+	s.degrade("ptrace is refused: oom_score_adj and resource limits are set right after a process has started")
+}
+
+// isGone says that the child was killed while its settings were written; its end
+// is told as any other.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT)
+}
+
+func isRefusal(err error) bool {
+	return err != nil && (errnoOf(err) == syscall.EPERM || errnoOf(err) == syscall.EACCES)
+}
+
+// writeExisting writes value to an existing file with one write call, as files
+// under /proc and cgroup folders demand.
+func writeExisting(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

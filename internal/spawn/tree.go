@@ -1,0 +1,149 @@
+package spawn
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// KillTree sends SIGKILL to the leader and everything that descends from it, and
+// goes on until nothing new appears. It does not wait for the processes to be
+// gone. A tree of which nothing is left is no error.
+func (c *Child) KillTree() error {
+	var err error
+	if c.cgroup != nil {
+		err = c.killCgroup()
+	} else {
+		err = c.killFound()
+	}
+	if err != nil {
+		return fmt.Errorf("killing the tree of %s: %w", c.id, err)
+	}
+	return nil
+}
+
+func (c *Child) killCgroup() error {
+	err := c.spawner.cgroups.killAll(c.cgroup)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil // removed, since nothing was in it any more
+	}
+	return err
+}
+
+// signalTree sends sig to every process of the tree once.
+func (c *Child) signalTree(sig syscall.Signal) error {
+	var sent int
+	var err error
+	if c.cgroup != nil {
+		sent, err = c.cgroup.signal(sig)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return os.ErrProcessDone
+		}
+	} else {
+		sent, err = c.signalFound(sig)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("signalling the tree of %s: %w", c.id, err)
+	case sent == 0:
+		return os.ErrProcessDone
+	}
+	return nil
+}
+
+// signalChecked sends sig to pid if belongs, called once a pidfd holds on to the
+// process, says that it is the one meant. A process that is gone is no error.
+func signalChecked(pid int, sig unix.Signal, belongs func() bool) (sent bool, err error) {
+	if pid <= 1 || pid == os.Getpid() {
+		return false, nil // init and guestd are in nobody's tree
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false, ignoreGone(err)
+	}
+	defer unix.Close(fd)
+	if !belongs() {
+		return false, nil
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		return false, ignoreGone(err)
+	}
+	return true, nil
+}
+
+// ignoreGone turns the errors of a process that has ended into none. EINVAL is
+// pidfd_open's for a thread that is no process any more.
+func ignoreGone(err error) error {
+	if err == unix.ESRCH || err == unix.EINVAL {
+		return nil
+	}
+	return err
+}
+
+// killPasses bounds killFound: a fork storm that guestd cannot outrun must not
+// keep it busy for ever.
+const (
+	killPasses   = 200
+	killInterval = time.Millisecond
+)
+
+// killFound kills the tree by what /proc shows. What was found is stopped first:
+// a storm that forks faster than /proc can be read would otherwise stay ahead.
+func (c *Child) killFound() error {
+	c.reap.Lock() // keeps the leader's number from being reused
+	defer c.reap.Unlock()
+	defer c.spawner.pokeReaper() // pidfds held here kept it from collecting
+
+	seen := make(map[processKey]bool)
+	for range killPasses {
+		members := c.findTree()
+		fresh := 0
+		for _, m := range members {
+			if !seen[m.key()] {
+				seen[m.key()] = true
+				fresh++
+			}
+		}
+		if fresh == 0 {
+			return nil
+		}
+		if err := c.killMembers(members); err != nil {
+			return err
+		}
+		time.Sleep(killInterval)
+	}
+	return errors.New("new processes appeared faster than they could be killed")
+}
+
+// killMembers stops all, then kills all: none forks while the others are dealt
+// with.
+func (c *Child) killMembers(members []process) error {
+	var errs []error
+	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
+		for _, m := range members {
+			_, err := signalChecked(m.pid, sig, m.unchanged)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// signalFound sends sig once to each process that /proc shows to be of the tree.
+func (c *Child) signalFound(sig syscall.Signal) (sent int, err error) {
+	c.reap.Lock()
+	defer c.reap.Unlock()
+	defer c.spawner.pokeReaper()
+	var errs []error
+	for _, m := range c.findTree() {
+		ok, err := signalChecked(m.pid, sig, m.unchanged)
+		if ok {
+			sent++
+		}
+		errs = append(errs, err)
+	}
+	return sent, errors.Join(errs...)
+}
