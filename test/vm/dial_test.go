@@ -24,7 +24,7 @@ func serve(t *testing.T, answer string) (path string, request <-chan string) {
 		if err != nil {
 			return
 		}
-		defer conn.Close() //nolint:errcheck // the test sees what came
+		defer conn.Close()
 		line := make([]byte, len("CONNECT 5005\n"))
 		n, _ := io.ReadFull(conn, line)
 		got <- string(line[:n])
@@ -41,7 +41,7 @@ func TestDialLeavesWhatFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close() //nolint:errcheck // nothing was written
+	defer conn.Close()
 	if got := <-request; got != "CONNECT 5005\n" {
 		t.Errorf("the request was %q", got)
 	}

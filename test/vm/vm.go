@@ -123,7 +123,7 @@ func tail(file string) string {
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close() //nolint:errcheck // opened for reading
+	defer f.Close()
 	if size, err := f.Seek(0, io.SeekEnd); err == nil {
 		_, _ = f.Seek(max(0, size-logTail), io.SeekStart)
 	}
@@ -192,7 +192,7 @@ func (vm *VM) start(children *sync.WaitGroup, program string, args ...string) er
 	if err != nil {
 		return err
 	}
-	defer messages.Close() //nolint:errcheck // the child has its own
+	defer messages.Close()
 	cmd := exec.CommandContext(vm.running, program, args...)
 	cmd.Stdout, cmd.Stderr = messages, messages
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -206,7 +206,7 @@ func (vm *VM) start(children *sync.WaitGroup, program string, args ...string) er
 	vm.log.Debug("started", "program", filepath.Base(program), "pid", cmd.Process.Pid)
 	children.Go(func() {
 		err := cmd.Wait()
-		vm.cancel(fmt.Errorf("%s ended: %v", filepath.Base(program), cmp.Or(err, errors.New("status 0"))))
+		vm.cancel(fmt.Errorf("%s ended: %w", filepath.Base(program), cmp.Or(err, errors.New("status 0"))))
 	})
 	return nil
 }

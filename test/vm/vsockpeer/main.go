@@ -93,7 +93,7 @@ func proveLoopback() error {
 	if err != nil {
 		return err
 	}
-	defer listener.Close() //nolint:errcheck // nothing to lose
+	defer listener.Close()
 	sent := make(chan error, 1)
 	go func() {
 		conn, err := listener.Accept()
@@ -108,7 +108,7 @@ func proveLoopback() error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // nothing to lose
+	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(deadline)); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func answer(cid, port uint32) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing to lose
+	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(deadline)); err != nil {
 		return 0, err
 	}
