@@ -496,7 +496,8 @@ type ExecutionEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The execution.
 	ExecutionId string `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// The event's number within the execution, from 1 without gaps; 0 for `attached`.
+	// The event's number within the execution: 1 for `accepted`, and one more for each next event. `data` has the number of the result
+	// that it belongs to, `gap` that of the last event it stands for, and `attached` 0.
 	Number uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
 	// When it happened, by the guest's clock.
 	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
@@ -742,7 +743,7 @@ type ExecutionEvent_Error struct {
 }
 
 type ExecutionEvent_Gap struct {
-	// Text was dropped: the log was full and its reader gone.
+	// Output was dropped: the log was full and its reader gone.
 	Gap *ExecutionGap `protobuf:"bytes,14,opt,name=gap,proto3,oneof"`
 }
 
@@ -1438,12 +1439,12 @@ func (x *ExecutionError) GetTraceback() []string {
 	return nil
 }
 
-// ExecutionGap tells of text that was dropped.
+// ExecutionGap tells of output that was dropped.
 type ExecutionGap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The stream.
+	// The stream of text; unspecified for results.
 	Stream TextStream `protobuf:"varint,1,opt,name=stream,proto3,enum=guestd.v1.TextStream" json:"stream,omitempty"`
-	// How many bytes of UTF-8.
+	// How many bytes, at least.
 	Bytes         uint64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
