@@ -9,6 +9,8 @@ GO    ?= go
 CACHE := $(CURDIR)/.cache
 TOOLS := $(CACHE)/tools
 
+# Where `make build` puts the binaries.
+BIN ?= bin
 # How long `make fuzz` spends on each target.
 FUZZTIME ?= 5s
 # What `make bench` runs: a regular expression of benchmark names.
@@ -35,7 +37,7 @@ help: ## List what can be made
 
 .PHONY: build
 build: ## Build the static binaries bin/guestd and bin/guestctl
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/ ./cmd/guestd ./cmd/guestctl
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags grpcnotrace -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/guestd ./cmd/guestctl
 
 .PHONY: run
 run: ## Install what is missing, build, and show the main job
@@ -49,7 +51,7 @@ setup: ## Install the Debian packages that running and testing need
 
 .PHONY: clean
 clean: ## Remove what was built; .cache, which is slow to fill, stays
-	rm -rf bin
+	rm -rf $(BIN)
 
 # --- Checks ------------------------------------------------------------------
 
