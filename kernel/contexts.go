@@ -1,0 +1,385 @@
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"guestd.internal/internal/account"
+	"guestd.internal/internal/id"
+	"guestd.internal/internal/spawn"
+)
+
+// Defaults and limits.
+const (
+	// DefaultTimeout is an execution's time-out unless its request has one.
+	DefaultTimeout = 60 * time.Second
+	// MaxCode bounds a request's code, in bytes.
+	MaxCode = 8 << 20
+	// MaxQueue bounds the executions that wait in one context.
+	MaxQueue = 1000
+
+	maxFinished      = 1000     // finished executions that are kept
+	maxFinishedBytes = 64 << 20 // bytes that they hold together
+)
+
+// Config configures Contexts. Spawner, Accounts and StateDir are needed.
+type Config struct {
+	Spawner  *spawn.Spawner
+	Accounts *account.DB
+	// StateDir is where the kernels' folders are made: absolute, short (a socket
+	// path has 107 bytes, of which 13 are needed below it), and owned by guestd.
+	// Every user must be able to pass through the folders above it.
+	StateDir string
+	// DefaultUser names the configured default user; nil or "" for none.
+	DefaultUser func() string
+	// Environment is the environment of new kernels, beyond what follows from
+	// their user: the template's and what was configured; nil for none.
+	Environment func() []spawn.EnvVar
+	// Logger takes what operators want to know; nil for nowhere.
+	Logger *slog.Logger
+	// OutputLimit is how many bytes of text an execution keeps, and how far a
+	// reader may be behind before the kernel has to wait; 8 MiB unless given.
+	OutputLimit int
+	// ReconnectGrace is how long unread output is kept whole after the last
+	// reader has gone; 60 s unless given, negative for not at all.
+	ReconnectGrace time.Duration
+	// StartTimeout is how long a kernel may take to start; 60 s unless given.
+	StartTimeout time.Duration
+	// Retention is how long finished executions are kept; ten minutes unless
+	// given.
+	Retention time.Duration
+}
+
+func (cfg Config) withDefaults() Config {
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.OutputLimit = cmp.Or(cfg.OutputLimit, 8<<20)
+	cfg.ReconnectGrace = cmp.Or(cfg.ReconnectGrace, time.Minute)
+	cfg.StartTimeout = cmp.Or(cfg.StartTimeout, time.Minute)
+	cfg.Retention = cmp.Or(cfg.Retention, 10*time.Minute)
+	return cfg
+}
+
+// Contexts is all code contexts of a guest and their executions.
+type Contexts struct {
+	cfg Config
+
+	mu         sync.Mutex // protects the following
+	closed     bool
+	contexts   map[string]*codeContext
+	defaults   map[string]*codeContext // by canonical language
+	executions map[string]*Execution
+	requests   map[string]*Execution // by request id
+	finished   []*Execution          // of executions, oldest first
+	expiry     *time.Timer           // runs expire; nil while nothing is finished
+}
+
+// New returns Contexts without any context. It starts nothing.
+func New(cfg Config) (*Contexts, error) {
+	cfg = cfg.withDefaults()
+	switch {
+	case cfg.Spawner == nil || cfg.Accounts == nil:
+		return nil, errors.New("kernel.Config needs Spawner and Accounts")
+	case !filepath.IsAbs(cfg.StateDir):
+		return nil, fmt.Errorf("kernel.Config.StateDir %q is not absolute", cfg.StateDir)
+	}
+	if err := prepareState(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	return &Contexts{
+		cfg:        cfg,
+		contexts:   make(map[string]*codeContext),
+		defaults:   make(map[string]*codeContext),
+		executions: make(map[string]*Execution),
+		requests:   make(map[string]*Execution),
+	}, nil
+}
+
+// Request asks for one execution.
+type Request struct {
+	// ContextID is where to run; "" is the language's default context, which is
+	// made on first use.
+	ContextID string
+	// Language is python (also py, python3), the default, or the name of an
+	// installed kernelspec. With a ContextID it is empty or that context's.
+	Language string
+	// Code is valid UTF-8, and more than white space: Jupyter takes empty code
+	// for done without a count, which hides a caller's mistake.
+	Code string
+	// Timeout counts from Started; nil is DefaultTimeout, 0 none.
+	Timeout *time.Duration
+	// AllowStdin lets the code ask for input, with InputRequest and
+	// Contexts.ReplyInput. Without it input() raises an error at once.
+	AllowStdin bool
+	// RequestID, if not empty, makes a repeated request return the first one's
+	// execution for as long as that is kept: 1 to 128 printable ASCII characters.
+	RequestID string
+}
+
+func (r *Request) check() error {
+	switch {
+	case len(r.Code) > MaxCode:
+		return &InvalidError{Field: "code", Problem: fmt.Sprintf("%d bytes, more than %d", len(r.Code), MaxCode)}
+	case !utf8.ValidString(r.Code):
+		return &InvalidError{Field: "code", Problem: "not valid UTF-8"}
+	case strings.TrimSpace(r.Code) == "":
+		return &InvalidError{Field: "code", Problem: "empty"}
+	case r.Timeout != nil && *r.Timeout < 0:
+		return &InvalidError{Field: "timeout", Problem: "negative"}
+	case !utf8.ValidString(r.Language) || len(r.Language) > 128:
+		return &InvalidError{Field: "language", Problem: "not a language's name"}
+	case len(r.RequestID) > 128 || strings.ContainsFunc(r.RequestID, func(c rune) bool { return c <= ' ' || c > '~' }):
+		return &InvalidError{Field: "request_id", Problem: "not 1 to 128 printable ASCII characters"}
+	}
+	return nil
+}
+
+// timeout is the request's time-out, and MaxInt64 for none.
+func (r *Request) timeout() time.Duration {
+	switch {
+	case r.Timeout == nil:
+		return DefaultTimeout
+	case *r.Timeout == 0:
+		return math.MaxInt64
+	}
+	return *r.Timeout
+}
+
+// same says whether two requests ask for the same thing.
+func (r *Request) same(other *Request) bool {
+	return r.ContextID == other.ContextID && canonicalLanguage(r.Language) == canonicalLanguage(other.Language) &&
+		r.Code == other.Code && r.timeout() == other.timeout() && r.AllowStdin == other.AllowStdin
+}
+
+// Execute queues code and returns at once; ctx is only for that. Errors in the
+// code, and a kernel that does not start, are events of the execution. Errors
+// here are *InvalidError, ErrContextNotFound, *LanguageNotFoundError,
+// *LanguageUnavailableError (nothing that could be started is installed),
+// account's errors about the default user, ErrRequestIDReused, ErrQueueFull and
+// ErrClosed.
+func (cs *Contexts) Execute(ctx context.Context, req Request) (*Execution, error) {
+	if err := req.check(); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if x, err := cs.repeated(&req); x != nil || err != nil {
+		return x, err
+	}
+	c, err := cs.contextFor(&req)
+	if err != nil {
+		return nil, err
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closed {
+		return nil, ErrClosed
+	}
+	if x, err := cs.repeatedLocked(&req); x != nil || err != nil {
+		return x, err // somebody else was faster
+	}
+	x := &Execution{
+		id:        id.New("x"),
+		contextID: c.id,
+		request:   req,
+		log:       newEventLog(cs.cfg.OutputLimit, cs.cfg.ReconnectGrace),
+		done:      make(chan struct{}),
+	}
+	if err := c.submit(x); err != nil {
+		return nil, err
+	}
+	cs.executions[x.id] = x
+	if req.RequestID != "" {
+		cs.requests[req.RequestID] = x
+	}
+	return x, nil
+}
+
+// repeated returns the execution that an earlier request with the same id has
+// made, or nil.
+func (cs *Contexts) repeated(req *Request) (*Execution, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.repeatedLocked(req)
+}
+
+func (cs *Contexts) repeatedLocked(req *Request) (*Execution, error) {
+	x := cs.requests[req.RequestID]
+	if x != nil && !x.request.same(req) {
+		return nil, ErrRequestIDReused
+	}
+	return x, nil
+}
+
+// contextFor finds the request's context, or makes the language's default one.
+func (cs *Contexts) contextFor(req *Request) (*codeContext, error) {
+	language := canonicalLanguage(req.Language)
+	if req.ContextID != "" {
+		c, err := cs.context(req.ContextID)
+		if err == nil && req.Language != "" && language != c.launcher.language {
+			err = &InvalidError{Field: "language", Problem: "the context's is " + c.launcher.language}
+		}
+		return c, err
+	}
+	cs.mu.Lock()
+	c := cs.defaults[language]
+	cs.mu.Unlock()
+	if c != nil {
+		return c, nil
+	}
+	return cs.createDefault(language)
+}
+
+// createDefault makes a language's default context, without a kernel, which its
+// first execution starts. It looks through the user's files without a lock held.
+func (cs *Contexts) createDefault(language string) (*codeContext, error) {
+	configured := ""
+	if cs.cfg.DefaultUser != nil {
+		configured = cs.cfg.DefaultUser()
+	}
+	acc, err := cs.cfg.Accounts.Serve("", configured)
+	if err != nil {
+		return nil, fmt.Errorf("choosing the kernel's user: %w", err)
+	}
+	l := launcher{cfg: &cs.cfg, acc: acc, language: language}
+	if _, err := l.find(); err != nil {
+		return nil, err
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closed {
+		return nil, ErrClosed
+	}
+	if c := cs.defaults[language]; c != nil {
+		return c, nil // somebody else was faster
+	}
+	c := newCodeContext(id.New("c"), l, cs.keep)
+	cs.contexts[c.id] = c
+	cs.defaults[language] = c
+	return c, nil
+}
+
+// Execution returns an execution that is queued, running, or has finished and is
+// still kept. The error is ErrExecutionNotFound.
+func (cs *Contexts) Execution(id string) (*Execution, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	x := cs.executions[id]
+	if x == nil {
+		return nil, ErrExecutionNotFound
+	}
+	return x, nil
+}
+
+func (cs *Contexts) context(id string) (*codeContext, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.contexts[id]
+	if c == nil {
+		return nil, ErrContextNotFound
+	}
+	return c, nil
+}
+
+// InterruptContext interrupts what runs in a context, and does nothing when
+// nothing does. Queued executions stay. The error is ErrContextNotFound.
+func (cs *Contexts) InterruptContext(id string) error {
+	c, err := cs.context(id)
+	if err != nil {
+		return err
+	}
+	return c.interrupt(nil)
+}
+
+// InterruptExecution interrupts an execution, or takes it out of the queue. One
+// that has finished stays as it is. The error is ErrExecutionNotFound.
+func (cs *Contexts) InterruptExecution(id string) error {
+	x, c, err := cs.executionIn(id)
+	if err != nil {
+		return err
+	}
+	return c.interrupt(x)
+}
+
+// ReplyInput answers an execution's InputRequest. Errors are
+// ErrExecutionNotFound, ErrNoInputWanted and *InvalidError.
+func (cs *Contexts) ReplyInput(id, value string) error {
+	if !utf8.ValidString(value) {
+		return &InvalidError{Field: "value", Problem: "not valid UTF-8"}
+	}
+	x, c, err := cs.executionIn(id)
+	if err != nil {
+		return err
+	}
+	return c.replyInput(x, value)
+}
+
+func (cs *Contexts) executionIn(id string) (*Execution, *codeContext, error) {
+	x, err := cs.Execution(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := cs.context(x.contextID)
+	return x, c, err
+}
+
+// Get returns what is known of a context. The error is ErrContextNotFound.
+func (cs *Contexts) Get(id string) (Info, error) {
+	c, err := cs.context(id)
+	if err != nil {
+		return Info{}, err
+	}
+	return c.info()
+}
+
+// List returns what is known of all contexts, oldest first.
+func (cs *Contexts) List() []Info {
+	cs.mu.Lock()
+	contexts := slices.Collect(maps.Values(cs.contexts))
+	cs.mu.Unlock()
+	infos := make([]Info, 0, len(contexts))
+	for _, c := range contexts {
+		if info, err := c.info(); err == nil { // else it has just been closed
+			infos = append(infos, info)
+		}
+	}
+	slices.SortFunc(infos, func(a, b Info) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+	})
+	return infos
+}
+
+// Close ends all executions (KernelDied, state lost) and kernels, and removes
+// the kernels' folders. It returns early, with the cause of ctx's end, when ctx
+// ends first; the rest is then done in the background. Closing twice is fine.
+func (cs *Contexts) Close(ctx context.Context) error {
+	cs.mu.Lock()
+	cs.closed = true
+	contexts := slices.Collect(maps.Values(cs.contexts))
+	if cs.expiry != nil {
+		cs.expiry.Stop()
+	}
+	cs.mu.Unlock()
+	for _, c := range contexts {
+		c.quit()
+	}
+	for _, c := range contexts {
+		select {
+		case <-c.ended:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for kernels to end: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package kernel
+
+import (
+	"fmt"
+	"time"
+
+	"guestd.internal/internal/spawn"
+	"guestd.internal/kernel/internal/jupyter"
+)
+
+const (
+	// drainQuiet ends the reading of a dead kernel's output: what it had sent is
+	// in our socket's buffer, but a forked child may hold the other end open.
+	drainQuiet = 200 * time.Millisecond
+	drainCap   = time.Second
+
+	// exitGrace is how long a kernel may take to exit after exit().
+	exitGrace = 5 * time.Second
+	// severedGrace is how long a kernel may outlive its connection: the end of
+	// file comes just before the end of the process is known.
+	severedGrace = 500 * time.Millisecond
+	// killGrace is how long a killed kernel may take to be gone.
+	killGrace = 10 * time.Second
+)
+
+// death is a dead kernel whose last output is being read.
+type death struct {
+	silentFrom time.Time // the last time that something came
+	latest     time.Time
+}
+
+func (d *death) next() time.Time { return earliest(d.silentFrom.Add(drainQuiet), d.latest) }
+
+// onDeath notices that the kernel's process has ended. Its end is told by the
+// process alone: connections may stay open without it, or break before.
+func (c *codeContext) onDeath() {
+	now := time.Now()
+	c.death = &death{silentFrom: now, latest: now.Add(drainCap)}
+	if c.run == nil {
+		c.bury() // nobody waits for its output
+		return
+	}
+	c.run.log.unbind()
+}
+
+func (c *codeContext) sawOutput() {
+	if c.death != nil {
+		c.death.silentFrom = time.Now()
+	}
+}
+
+// onConnectionEnd deals with the end of a connection, which is final.
+func (c *codeContext) onConnectionEnd(in incoming) {
+	switch {
+	case c.death == nil:
+		c.sever(in.err)
+	case in.channel == jupyter.IOPub:
+		c.bury() // all of its output has come
+	}
+}
+
+// sever gives up a kernel that cannot be spoken to any more: if it has not ended
+// by itself in a moment, it is killed.
+func (c *codeContext) sever(err error) {
+	if c.session.died() || !c.severed.IsZero() {
+		return
+	}
+	c.log.Info("a kernel's connection broke", "error", err)
+	c.severed = time.Now().Add(severedGrace)
+}
+
+// kill ends the kernel and all its processes. The rest follows from its death.
+func (c *codeContext) kill(why string) {
+	c.log.Warn("killing a kernel", "reason", why)
+	c.killed = why
+	c.leaving = time.Time{}
+	c.severed = time.Now().Add(killGrace) // tries again
+	s := c.session
+	c.closing.Add(1)
+	go func() {
+		defer c.closing.Done()
+		if err := s.child.KillTree(); err != nil {
+			c.log.Warn("killing a kernel's processes", "error", err)
+		}
+	}()
+}
+
+// bury ends the running execution with the kernel's end, gives back all that the
+// kernel had, and leaves the context ready for a new one.
+func (c *codeContext) bury() {
+	s := c.session
+	status := s.child.Status()
+	c.lastEnd = "the kernel " + describeEnd(status)
+	if c.killed != "" {
+		c.lastEnd = "the kernel did not stop: " + c.killed
+	}
+	if c.leaving.IsZero() {
+		c.crashes.record(time.Now(), time.Since(s.ready))
+	}
+	c.log.Info("a kernel ended", "how", c.lastEnd, "generation", s.generation)
+	if r := c.run; r != nil {
+		r.onKernelDeath(status)
+	}
+	c.session, c.death = nil, nil
+	c.leaving, c.severed, c.killed = time.Time{}, time.Time{}, ""
+	c.closing.Add(1)
+	go func() {
+		defer c.closing.Done()
+		s.close()
+	}()
+}
+
+func (r *run) onKernelDeath(status spawn.Status) {
+	if r.idle && r.reply != nil {
+		return // it has ended
+	}
+	f := Finished{Status: KernelDied, StateLost: true, ExitCode: status.Code, Signal: status.Signal}
+	if r.stopping != nil && r.stopping.status == TimedOut {
+		f.Status = TimedOut
+	} else {
+		r.fail(ErrorKernelDied, r.c.lastEnd)
+	}
+	r.end(f)
+}
+
+func describeEnd(status spawn.Status) string {
+	switch {
+	case status.OOMKilled:
+		return "ran out of memory and was killed"
+	case status.Signal != 0:
+		return fmt.Sprintf("was ended by signal %d (%s)", int(status.Signal), status.Signal)
+	}
+	return fmt.Sprintf("exited with code %d", status.Code)
+}
+
+// A crash loop is maxCrashes deaths in a row of kernels that neither finished an
+// execution nor lived for healthyAfter. No kernel is started for coolDown then.
+const (
+	maxCrashes   = 5
+	healthyAfter = 10 * time.Second
+	coolDown     = 10 * time.Second
+)
+
+// crashes counts deaths in a row.
+type crashes struct {
+	count int
+	last  time.Time
+}
+
+func (cr *crashes) healthy() { cr.count = 0 }
+
+func (cr *crashes) record(now time.Time, lived time.Duration) {
+	if lived >= healthyAfter {
+		cr.count = 0
+	}
+	cr.count++
+	cr.last = now
+}
+
+// check says whether a kernel may be started. After the cool-down one more try
+// is free.
+func (cr *crashes) check(now time.Time, lastEnd string) error {
+	if cr.count < maxCrashes {
+		return nil
+	}
+	if left := cr.last.Add(coolDown).Sub(now); left > 0 {
+		return &StartError{Problem: fmt.Sprintf(
+			"the last %d kernels ended soon after their start, the last time because %s; no further one is started for %s",
+			cr.count, lastEnd, left.Round(time.Second))}
+	}
+	return nil
+}

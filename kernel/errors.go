@@ -1,0 +1,77 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+var (
+	// ErrContextNotFound says that there is no context with the given id.
+	ErrContextNotFound = errors.New("no such context")
+	// ErrExecutionNotFound says that there is no execution with the given id,
+	// or none any more.
+	ErrExecutionNotFound = errors.New("no such execution")
+	// ErrNoInputWanted says that the execution is not waiting for input.
+	ErrNoInputWanted = errors.New("the execution is not waiting for input")
+	// ErrRequestIDReused says that a request id was used for another request.
+	ErrRequestIDReused = errors.New("the request id belongs to a different request")
+	// ErrQueueFull says that too many executions wait in a context.
+	ErrQueueFull = errors.New("too many executions are waiting in this context")
+	// ErrClosed says that the contexts are being closed.
+	ErrClosed = errors.New("code contexts are closed")
+)
+
+// InvalidError says which field of a request is wrong and why.
+type InvalidError struct {
+	Field   string // as in the API: "code", "timeout", …
+	Problem string
+}
+
+// Error implements error.
+func (e *InvalidError) Error() string { return fmt.Sprintf("invalid %s: %s", e.Field, e.Problem) }
+
+// LanguageNotFoundError says that nothing is known by a language's name.
+type LanguageNotFoundError struct {
+	Language string
+}
+
+// Error implements error.
+func (e *LanguageNotFoundError) Error() string {
+	return fmt.Sprintf("unknown language %q: neither built in nor an installed kernelspec", e.Language)
+}
+
+// LanguageUnavailableError says that a known language is not installed in the
+// guest, and what would help.
+type LanguageUnavailableError struct {
+	Language string
+	Reason   string // what was looked for
+	Install  string // what to install
+}
+
+// Error implements error.
+func (e *LanguageUnavailableError) Error() string {
+	return fmt.Sprintf("%s is not available: %s; %s", e.Language, e.Reason, e.Install)
+}
+
+// StartError says that a kernel did not start.
+type StartError struct {
+	Problem string // what happened
+	Stderr  string // the last lines that it wrote, at most 8 KiB
+	Err     error  // the cause, if there is one
+}
+
+// Error implements error.
+func (e *StartError) Error() string {
+	text := "starting the kernel: " + e.Problem
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	if lines := strings.TrimSpace(e.Stderr); lines != "" {
+		text += "; it wrote:\n" + lines
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *StartError) Unwrap() error { return e.Err }

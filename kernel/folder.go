@@ -1,0 +1,98 @@
+package kernel
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/account"
+	"guestd.internal/internal/fscred"
+)
+
+// folder is the private folder of one kernel: its sockets, its connection file
+// and IPython's own files. Only the kernel's user can enter it.
+type folder struct {
+	path string
+	acc  account.Account
+}
+
+// prepareState makes the folder that the kernels' folders are in. Users pass
+// through it and cannot list it.
+func prepareState(dir string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return fmt.Errorf("making the kernels' folder: %w", err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask took away
+		return fmt.Errorf("opening the kernels' folder: %w", err)
+	}
+	return nil
+}
+
+// newFolder makes a folder with a name of its own in dir, where no user can have
+// planted anything.
+func newFolder(dir string, acc account.Account) (*folder, error) {
+	var name [4]byte // short: the socket paths have 107 bytes
+	for {
+		_, _ = rand.Read(name[:]) // never fails, says its documentation
+		path := filepath.Join(dir, hex.EncodeToString(name[:]))
+		err := os.Mkdir(path, 0o700)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("making a kernel's folder: %w", err)
+		}
+		f := &folder{path: path, acc: acc}
+		if err := os.Lchown(path, int(acc.UID), int(acc.GID)); err != nil {
+			return nil, errors.Join(fmt.Errorf("giving a kernel's folder to its user: %w", err), f.remove())
+		}
+		return f, nil
+	}
+}
+
+// write makes a new file that only the user can read.
+func (f *folder) write(name string, data []byte) error {
+	path := filepath.Join(f.path, name)
+	err := fscred.Do(f.acc, func() error {
+		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = file.Write(data)
+		return errors.Join(err, file.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+func (f *folder) mkdir(name string) error {
+	path := filepath.Join(f.path, name)
+	if err := fscred.Do(f.acc, func() error { return os.Mkdir(path, 0o700) }); err != nil {
+		return fmt.Errorf("making %s: %w", path, err)
+	}
+	return nil
+}
+
+// remove empties the folder with the user's rights, who may have put anything
+// into it, and then removes it.
+func (f *folder) remove() error {
+	err := fscred.Do(f.acc, func() error {
+		entries, err := os.ReadDir(f.path)
+		for _, entry := range entries {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(f.path, entry.Name())))
+		}
+		return err
+	})
+	if err := errors.Join(err, os.Remove(f.path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing a kernel's folder: %w", err)
+	}
+	return nil
+}

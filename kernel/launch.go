@@ -1,0 +1,313 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/account"
+	"guestd.internal/internal/fscred"
+	"guestd.internal/internal/id"
+	"guestd.internal/internal/spawn"
+	"guestd.internal/kernel/internal/jupyter"
+	"guestd.internal/kernel/internal/kernelspec"
+	"guestd.internal/kernel/internal/zmtp"
+)
+
+const (
+	connectionFile = "connection.json"
+	ipythonFolder  = "ipython"
+)
+
+// ipykernelFlags configure a stock ipykernel. What they are for, in order: no
+// sqlite history, which costs a third of a short execution; tracebacks without
+// colours; long lists printed whole; no extensions of the user's; no sleep in
+// each execution; no banner. The last makes its output socket wait for a slow
+// reader instead of dropping messages, the end of the execution among them; it
+// is one expression, so that it leaves no name in the user's namespace.
+var ipykernelFlags = []string{
+	"--HistoryManager.enabled=False",
+	"--InteractiveShell.colors=NoColor",
+	"--PlainTextFormatter.max_seq_length=0",
+	"--InteractiveShellApp.extensions=[]",
+	"--Kernel._execute_sleep=0.0",
+	"--IPKernelApp.log_level=50",
+	"--IPKernelApp.exec_lines=['(lambda t, o: t.schedule(lambda: t.socket.setsockopt(o, 1)))" +
+		`(get_ipython().kernel.iopub_thread, __import__("zmq").XPUB_NODROP)']`,
+}
+
+// launcher starts kernels for one context.
+type launcher struct {
+	cfg      *Config
+	acc      account.Account
+	language string
+}
+
+// environment is what everything of the context runs with: our defaults, the
+// guest's, and for a kernel its own folder.
+func (l *launcher) environment(private string) []string {
+	defaults := []spawn.EnvVar{
+		{Name: "MPLBACKEND", Value: "module://matplotlib_inline.backend_inline"},
+		{Name: "PYDEVD_DISABLE_FILE_VALIDATION", Value: "1"},
+	}
+	if private != "" {
+		defaults = append(defaults, spawn.EnvVar{Name: "IPYTHONDIR", Value: private})
+	}
+	var configured []spawn.EnvVar
+	if l.cfg.Environment != nil {
+		configured = l.cfg.Environment()
+	}
+	return spawn.BuildEnv(l.acc, defaults, configured)
+}
+
+func getenv(env []string) func(string) string {
+	return func(name string) string {
+		for _, entry := range slices.Backward(env) {
+			if value, ok := strings.CutPrefix(entry, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
+}
+
+func (l *launcher) find() (command, error) {
+	return findLanguage(l.acc, l.language, getenv(l.environment("")))
+}
+
+// start starts a kernel and returns when it answers. ctx bounds all of it. Errors
+// are *LanguageNotFoundError, *LanguageUnavailableError and *StartError.
+func (l *launcher) start(ctx context.Context, generation uint64) (*session, error) {
+	cmd, err := l.find()
+	if err != nil {
+		return nil, err
+	}
+	s, conn, err := l.spawn(cmd, generation)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.handshake(ctx, conn); err != nil {
+		err = s.explain(cmd, err)
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// spawn makes the kernel's folder and starts its process.
+func (l *launcher) spawn(cmd command, generation uint64) (_ *session, _ jupyter.Connection, err error) {
+	fail := func(problem string, err error) (*session, jupyter.Connection, error) {
+		return nil, jupyter.Connection{}, &StartError{Problem: problem, Err: err}
+	}
+	dir, err := newFolder(l.cfg.StateDir, l.acc)
+	if err != nil {
+		return fail("preparing its folder", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, dir.remove())
+		}
+	}()
+	conn, err := dir.fill(cmd.spec.Name)
+	if err != nil {
+		return fail("preparing its folder", err)
+	}
+	tail, stderr, err := newStderrTail()
+	if err != nil {
+		return fail("preparing its stderr", err)
+	}
+	child, err := l.cfg.Spawner.Start(l.process(cmd, dir, stderr))
+	_ = stderr.Close() // the kernel has its own
+	if err != nil {
+		tail.close()
+		return fail("starting its process", err)
+	}
+	return &session{
+		generation: generation,
+		child:      child,
+		folder:     dir,
+		stderr:     tail,
+		codec:      conn.Codec(),
+		conns:      make(map[jupyter.Channel]*zmtp.Conn),
+		log:        l.cfg.Logger.With("generation", generation, "pid", child.PID()),
+		byMessage:  cmd.spec.InterruptMode == kernelspec.InterruptMessage,
+		iopub:      make(chan incoming),
+		replies:    make(chan incoming),
+		stopped:    make(chan struct{}),
+	}, conn, nil
+}
+
+// fill puts the connection file and IPython's folder into a kernel's folder.
+func (f *folder) fill(kernelName string) (jupyter.Connection, error) {
+	conn, err := jupyter.NewConnection(f.path)
+	if err != nil {
+		return jupyter.Connection{}, err
+	}
+	file, err := conn.File(kernelName)
+	if err != nil {
+		return jupyter.Connection{}, err
+	}
+	return conn, errors.Join(f.write(connectionFile, file), f.mkdir(ipythonFolder))
+}
+
+func (l *launcher) process(cmd command, dir *folder, stderr *os.File) spawn.Command {
+	env := l.environment(dir.path + "/" + ipythonFolder)
+	extra := cmd.spec.Environment(getenv(env))
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		env = append(env, name+"="+extra[name]) // the last of a name wins
+	}
+	args := cmd.spec.Command(cmd.program, dir.path+"/"+connectionFile)
+	if cmd.spec.IsIPython() {
+		args = append(args, ipykernelFlags...)
+	}
+	return spawn.Command{
+		ID:      id.New("p"),
+		Args:    args,
+		Env:     env,
+		Dir:     l.workingDirectory(),
+		Account: l.acc,
+		Stderr:  stderr,
+	}
+}
+
+// workingDirectory is the user's home, or / where that does not exist.
+func (l *launcher) workingDirectory() string {
+	err := fscred.Do(l.acc, func() error {
+		if info, err := os.Stat(l.acc.Home); err != nil || !info.IsDir() {
+			return fs.ErrNotExist
+		}
+		return unix.Faccessat(unix.AT_FDCWD, l.acc.Home, unix.X_OK, unix.AT_EACCESS)
+	})
+	if err != nil {
+		return "/"
+	}
+	return l.acc.Home
+}
+
+// handshake connects to a starting kernel and waits until it answers and its
+// output is known to arrive. The order matters: with iopub first not even the
+// kernel's first status is missed.
+func (s *session) handshake(ctx context.Context, conn jupyter.Connection) error {
+	if err := s.firstContact(ctx, conn); err != nil {
+		return err
+	}
+	identity := jupyter.NewID() // shell and stdin must have the same
+	for _, channel := range []jupyter.Channel{jupyter.Shell, jupyter.Stdin, jupyter.Control} {
+		if err := s.connect(ctx, conn, channel, identity); err != nil {
+			return err
+		}
+	}
+	if err := s.barrier(ctx); err != nil {
+		return err
+	}
+	s.ready = time.Now()
+	return nil
+}
+
+// firstContact tries to connect to iopub until the kernel listens.
+func (s *session) firstContact(ctx context.Context, conn jupyter.Connection) error {
+	const first, longest = 2 * time.Millisecond, 20 * time.Millisecond
+	for wait := first; ; wait = min(wait*3/2, longest) {
+		err := s.connect(ctx, conn, jupyter.IOPub, "")
+		notYet := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN)
+		if err == nil || !notYet {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.child.Done():
+			return errDiedStarting
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// barrier asks for kernel_info until both the reply and the status idle of the
+// same request have come: then the kernel works, and our subscription does.
+func (s *session) barrier(ctx context.Context) error {
+	const resend = 100 * time.Millisecond
+	sent := make(map[string]bool)
+	var replied bool
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+			id, err := s.send(jupyter.Shell, jupyter.TypeKernelInfoRequest, struct{}{}, nil)
+			if err != nil {
+				return err
+			}
+			sent[id] = true
+		case in := <-s.replies:
+			if in.err != nil {
+				return s.lost(ctx, in.err)
+			}
+			if sent[in.msg.Parent.MsgID] && !replied {
+				replied = true
+				again.Reset(resend) // in case the idle was too early for us
+			}
+		case in := <-s.iopub:
+			if in.err != nil {
+				return s.lost(ctx, in.err)
+			}
+			if sent[in.msg.Parent.MsgID] && in.msg.State() == jupyter.StateIdle {
+				return nil
+			}
+		case <-s.child.Done():
+			return errDiedStarting
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+var (
+	errDiedStarting = errors.New("it ended before it was ready")
+	errStartTimeout = errors.New("it was not ready in time")
+)
+
+// lost tells a connection that ended with its kernel from one that did not.
+func (s *session) lost(ctx context.Context, err error) error {
+	select {
+	case <-s.child.Done():
+		return errDiedStarting
+	case <-time.After(500 * time.Millisecond):
+		return fmt.Errorf("its connection broke: %w", err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// explain makes the error that the caller of a failed start gets, before close.
+func (s *session) explain(cmd command, err error) error {
+	if !errors.Is(err, errDiedStarting) {
+		return &StartError{Problem: err.Error(), Stderr: s.stderr.text(), Err: err}
+	}
+	stderr := s.stderr.text()
+	if strings.Contains(stderr, "No module named ipykernel") {
+		return pythonUnavailable(cmd.program + " has no module ipykernel")
+	}
+	return &StartError{
+		Problem: fmt.Sprintf("%s %s before it was ready", cmd.program, describeEnd(s.child.Status())),
+		Stderr:  stderr,
+		Err:     err,
+	}
+}
+
+// userName is what people know the kernel's user by.
+func (l *launcher) userName() string {
+	if l.acc.Name != "" {
+		return l.acc.Name
+	}
+	return strconv.FormatUint(uint64(l.acc.UID), 10)
+}

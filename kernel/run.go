@@ -1,0 +1,398 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"guestd.internal/kernel/internal/jupyter"
+)
+
+const (
+	// replyGrace is how long to wait for the reply after idle: a stock ipykernel
+	// that is interrupted in its own code sends none.
+	replyGrace = 500 * time.Millisecond
+	// idleGrace is how long to wait for idle, or anything else on iopub, after the
+	// reply, before the barrier asks.
+	idleGrace = 5 * time.Second
+	// maxBarriers is how often the barrier is tried before idle counts as lost.
+	maxBarriers = 3
+)
+
+// run is the running execution. It is complete when the kernel has said idle on
+// iopub, which is after all output, and has replied on shell; these two race.
+type run struct {
+	c   *codeContext
+	x   *Execution
+	log *eventLog // x's
+
+	id        string    // of the execute_request, parent of all that belongs to it
+	begun     time.Time // when the request was sent or, better, the kernel was busy with it
+	started   bool      // Started is in the log
+	first     bool      // in its kernel
+	count     int64
+	failed    bool // there is an Error event
+	idle      bool
+	idleAt    time.Time
+	reply     *jupyter.ExecuteReply
+	repliedAt time.Time
+	asked     *jupyter.Header // the input_request that waits for an answer
+
+	quietSince time.Time // the last time that iopub had something, or was not read
+	barrier    string    // id of the last barrier's kernel_info_request
+	barriers   int
+	incomplete bool // idle was lost, and so may be output
+
+	stopping *stopping // it is being interrupted
+}
+
+// begin sends an execution to the idle kernel.
+func (c *codeContext) begin(x *Execution) {
+	now := time.Now()
+	r := &run{c: c, x: x, log: x.log, begun: now, quietSince: now, first: c.fresh}
+	c.fresh = false
+	c.run = r
+	id, err := c.session.send(jupyter.Shell, jupyter.TypeExecuteRequest, jupyter.ExecuteRequest{
+		Code:            x.request.Code,
+		StoreHistory:    true,
+		UserExpressions: map[string]string{},
+		AllowStdin:      x.request.AllowStdin,
+	}, nil)
+	r.id = id
+	if err != nil {
+		c.sever(err)
+	}
+}
+
+// onIOPub deals with a kernel's broadcast. What belongs to the running execution
+// goes to its log; what an earlier one left behind belongs to nobody.
+func (c *codeContext) onIOPub(in incoming) {
+	if in.err != nil {
+		c.onConnectionEnd(in)
+		return
+	}
+	c.sawOutput()
+	r, msg := c.run, in.msg
+	switch parent := msg.Parent.MsgID; {
+	case r != nil && parent == r.id && parent != "":
+		if err := r.onOutput(msg); err != nil {
+			c.session.rejected.Add(1)
+			c.log.Debug("leaving out a kernel's message", "error", err)
+		}
+	case r != nil && parent == r.barrier && parent != "" && msg.State() == jupyter.StateIdle:
+		r.idle, r.idleAt, r.incomplete = true, time.Now(), true
+	default:
+		c.onBackground(msg)
+		return
+	}
+	r.completeIfDone()
+}
+
+func (c *codeContext) onBackground(msg *jupyter.Message) {
+	var stream jupyter.Stream
+	if msg.Header.MsgType == jupyter.TypeStream && msg.DecodeContent(&stream) == nil {
+		c.background += uint64(len(stream.Text))
+	}
+}
+
+// onOutput deals with a message on iopub whose parent is this execution.
+func (r *run) onOutput(msg *jupyter.Message) error {
+	r.quietSince = time.Now()
+	if msg.Skipped > 0 {
+		return r.onOversized(msg)
+	}
+	switch msg.Header.MsgType {
+	case jupyter.TypeStatus:
+		r.onStatus(msg.State())
+	case jupyter.TypeExecuteInput:
+		var input jupyter.ExecuteInput
+		if err := msg.DecodeContent(&input); err != nil {
+			return err
+		}
+		r.start(input.ExecutionCount)
+	case jupyter.TypeStream:
+		return r.onStream(msg)
+	case jupyter.TypeExecuteResult:
+		return r.onDisplay(msg, Main)
+	case jupyter.TypeDisplayData:
+		return r.onDisplay(msg, Display)
+	case jupyter.TypeUpdateDisplayData:
+		return r.onDisplay(msg, Update)
+	case jupyter.TypeClearOutput:
+		var clear jupyter.ClearOutput
+		if err := msg.DecodeContent(&clear); err != nil {
+			return err
+		}
+		r.emit(ClearOutput{Wait: clear.Wait})
+	case jupyter.TypeError:
+		var content jupyter.ErrorContent
+		if err := msg.DecodeContent(&content); err != nil {
+			return err
+		}
+		r.raise(content)
+	}
+	return nil
+}
+
+func (r *run) onStatus(state string) {
+	switch state {
+	case jupyter.StateBusy:
+		if !r.started {
+			r.begun = time.Now()
+		}
+	case jupyter.StateIdle:
+		r.idle, r.idleAt = true, time.Now()
+	}
+}
+
+func (r *run) onStream(msg *jupyter.Message) error {
+	var stream jupyter.Stream
+	if err := msg.DecodeContent(&stream); err != nil {
+		return err
+	}
+	switch stream.Name {
+	case "stdout":
+		r.emit(Stdout{Text: stream.Text})
+	case "stderr":
+		r.emit(Stderr{Text: stream.Text})
+	default:
+		return fmt.Errorf("%w: stream %.100q", jupyter.ErrMalformed, stream.Name)
+	}
+	return nil
+}
+
+func (r *run) onDisplay(msg *jupyter.Message, kind ResultKind) error {
+	var display jupyter.Display
+	if err := msg.DecodeContent(&display); err != nil {
+		return err
+	}
+	result := Result{Kind: kind, DisplayID: display.Transient.DisplayID}
+	for _, part := range jupyter.Parts(display.Data) {
+		result.Parts = append(result.Parts, MIMEPart(part))
+	}
+	if metadata := string(display.Metadata); metadata != "" && metadata != "{}" && metadata != "null" {
+		result.MetadataJSON = []byte(metadata)
+	}
+	r.emit(result)
+	return nil
+}
+
+// onOversized tells what was too large to be taken. Of a stream not even the name
+// is known; it is stdout nearly always.
+func (r *run) onOversized(msg *jupyter.Message) error {
+	gap := Gap{Stream: StreamResult, Bytes: msg.Skipped}
+	if msg.Header.MsgType == jupyter.TypeStream {
+		gap.Stream = StreamStdout
+	}
+	r.emit(gap)
+	return nil
+}
+
+// start puts Started into the log, once.
+func (r *run) start(count int64) {
+	if r.started {
+		return
+	}
+	r.started = true
+	r.count = count
+	started := Started{ExecutionCount: count, KernelGeneration: r.c.session.generation, FreshKernel: r.first}
+	if r.first {
+		started.PreviousEnd = r.c.lastEnd
+	}
+	r.log.append(started)
+}
+
+// emit adds an event, after Started in any case.
+func (r *run) emit(body Body) {
+	r.start(0)
+	r.log.append(body)
+}
+
+// fail adds the execution's error unless it has one. A KeyboardInterrupt that is
+// the effect of a time-out comes after the TimeoutError and is left out so.
+func (r *run) fail(name, value string) {
+	r.raise(jupyter.ErrorContent{Name: name, Value: value})
+}
+
+func (r *run) raise(e jupyter.ErrorContent) {
+	if r.failed {
+		return
+	}
+	r.failed = true
+	r.emit(Error{Name: e.Name, Value: e.Value, Traceback: e.Traceback})
+}
+
+// onReply deals with what comes on shell, control and stdin.
+func (c *codeContext) onReply(in incoming) {
+	if in.err != nil {
+		c.onConnectionEnd(in)
+		return
+	}
+	r, msg := c.run, in.msg
+	if r == nil || msg.Parent.MsgID == "" {
+		return
+	}
+	var err error
+	switch {
+	case in.channel == jupyter.Shell && msg.Parent.MsgID == r.id && msg.Header.MsgType == jupyter.TypeExecuteReply:
+		err = r.onExecuteReply(msg)
+	case in.channel == jupyter.Stdin && msg.Parent.MsgID == r.id && msg.Header.MsgType == jupyter.TypeInputRequest:
+		err = r.onInputRequest(msg)
+	case in.channel == jupyter.Control && r.stopping != nil && msg.Parent.MsgID == r.stopping.check:
+		r.stopping.answered = true
+	}
+	if err != nil {
+		c.session.rejected.Add(1)
+		c.log.Warn("leaving out a kernel's message", "error", err)
+	}
+	r.completeIfDone()
+}
+
+func (r *run) onExecuteReply(msg *jupyter.Message) error {
+	reply := new(jupyter.ExecuteReply)
+	err := msg.DecodeContent(reply)
+	if err != nil && !errors.Is(err, jupyter.ErrMalformed) {
+		return err
+	}
+	// Even a reply that makes no sense, or is too large, is the code's end.
+	r.reply, r.repliedAt = reply, time.Now()
+	return err
+}
+
+func (r *run) onInputRequest(msg *jupyter.Message) error {
+	if !r.x.request.AllowStdin || r.asked != nil {
+		return fmt.Errorf("%w: an input_request that nobody waits for", jupyter.ErrMalformed)
+	}
+	var input jupyter.InputRequest
+	if err := msg.DecodeContent(&input); err != nil {
+		return err
+	}
+	r.asked = &msg.Header
+	r.emit(InputRequest{Prompt: input.Prompt, Password: input.Password})
+	return nil
+}
+
+// completeIfDone ends the execution once both halves are there.
+func (r *run) completeIfDone() {
+	if r.idle && r.reply != nil {
+		r.complete()
+	}
+}
+
+// complete ends the execution with what the kernel said. The reply may be
+// missing.
+func (r *run) complete() {
+	r.start(0)
+	reply := r.reply
+	if reply == nil {
+		reply = &jupyter.ExecuteReply{Status: jupyter.StatusOK}
+	}
+	if reply.ExecutionCount > 0 {
+		r.count = reply.ExecutionCount
+	}
+	r.takePayload(reply.Payload)
+	switch reply.Status {
+	case jupyter.StatusError:
+		r.raise(reply.ErrorContent) // in case iopub's was lost
+	case jupyter.StatusAborted, "abort":
+		r.fail(ErrorAborted, "the kernel did not run the code")
+	}
+	f := Finished{Status: OK, OutputIncomplete: r.incomplete, StateLost: !r.c.leaving.IsZero()}
+	switch {
+	case r.stopping != nil:
+		f.Status = r.stopping.status
+	case r.failed:
+		f.Status = Failed
+	}
+	r.c.crashes.healthy()
+	r.end(f)
+}
+
+// takePayload deals with what a reply asks a front end to do.
+func (r *run) takePayload(payload []jupyter.Payload) {
+	for _, p := range payload {
+		switch p.Source {
+		case "page": // the pager of help: name?
+			result := Result{Kind: Display}
+			for _, part := range jupyter.Parts(p.Data) {
+				result.Parts = append(result.Parts, MIMEPart(part))
+			}
+			r.emit(result)
+		case "ask_exit": // exit() and quit(): the kernel is about to end
+			r.c.leaving = time.Now().Add(exitGrace)
+		}
+	}
+}
+
+// end puts Finished into the log and frees the context for the next execution.
+func (r *run) end(f Finished) {
+	f.ExecutionCount = r.count
+	if r.started {
+		f.Duration = time.Since(r.begun)
+	}
+	r.c.run = nil
+	r.c.mu.Lock()
+	r.c.active = false
+	r.c.mu.Unlock()
+	r.c.conclude(r.x, f)
+}
+
+// nextTime is when this execution needs attention next if nothing happens.
+func (r *run) nextTime() time.Time {
+	next := earliest(time.Time{}, r.deadline())
+	if r.stopping != nil {
+		next = earliest(next, r.stopping.next)
+	}
+	if blocked, until := r.log.blocked(); blocked {
+		next = earliest(next, until)
+	}
+	switch {
+	case r.idle && r.reply == nil:
+		next = earliest(next, r.idleAt.Add(replyGrace))
+	case r.reply != nil && !r.idle:
+		next = earliest(next, r.barrierTime())
+	}
+	return next
+}
+
+func (r *run) barrierTime() time.Time {
+	if r.quietSince.After(r.repliedAt) {
+		return r.quietSince.Add(idleGrace)
+	}
+	return r.repliedAt.Add(idleGrace)
+}
+
+// onTime does what is due.
+func (r *run) onTime(now time.Time) {
+	if blocked, _ := r.log.blocked(); blocked {
+		r.quietSince = now
+	}
+	switch {
+	case due(r.deadline(), now):
+		r.timeOut()
+	case r.stopping != nil && due(r.stopping.next, now):
+		r.escalate()
+	case r.idle && r.reply == nil && due(r.idleAt.Add(replyGrace), now):
+		r.complete()
+	case r.reply != nil && !r.idle && due(r.barrierTime(), now):
+		r.askBarrier(now)
+	}
+}
+
+// askBarrier finds out whether idle was lost: iopub is first in, first out, so
+// when the idle of a later request is there, all that came before it has come.
+func (r *run) askBarrier(now time.Time) {
+	if r.barriers == maxBarriers {
+		r.incomplete = true
+		r.complete()
+		return
+	}
+	r.barriers++
+	r.quietSince = now
+	id, err := r.c.session.send(jupyter.Shell, jupyter.TypeKernelInfoRequest, json.RawMessage("{}"), nil)
+	r.barrier = id
+	if err != nil {
+		r.c.sever(err)
+	}
+}
