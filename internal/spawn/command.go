@@ -48,6 +48,9 @@ type Command struct {
 	// closes them after Start.
 	Stdin, Stdout, Stderr *os.File
 
+	// Extra, if not nil, is the child's descriptor 3, under the same rules.
+	Extra *os.File
+
 	// Terminal says that Stdin is the slave of a terminal, which becomes the
 	// child's controlling terminal.
 	Terminal bool
@@ -66,7 +69,9 @@ type Command struct {
 	// what it has and Degraded says so.
 	OOMScoreAdj *int
 
-	// Rlimits are set on top of the limits guestd was started with.
+	// Rlimits are set on top of the limits guestd was started with. Raising a hard
+	// limit, and any limit of another user, needs CAP_SYS_RESOURCE; where refused
+	// the child keeps what it has and Degraded says so.
 	Rlimits []Rlimit
 }
 
@@ -74,7 +79,7 @@ type Command struct {
 type Rlimit struct {
 	Resource int    // RLIMIT_…, for example unix.RLIMIT_NOFILE
 	Soft     uint64 // in the resource's unit; unix.RLIM_INFINITY is no limit
-	Hard     uint64 // raising it needs CAP_SYS_RESOURCE; where refused Degraded says so
+	Hard     uint64 // at least Soft
 }
 
 // check refuses a Command that cannot be started by anyone.
@@ -97,8 +102,16 @@ func (cmd *Command) check() error {
 	case cmd.Terminal && cmd.Stdin == nil:
 		return newStartError(Other, "", syscall.EINVAL, "a terminal needs stdin")
 	}
+	for _, limit := range cmd.Rlimits {
+		if limit.Resource < 0 || limit.Resource >= rlimits || limit.Soft > limit.Hard {
+			return newStartError(Other, "", syscall.EINVAL, fmt.Sprintf("resource limit %+v", limit))
+		}
+	}
 	return nil
 }
+
+// rlimits is the kernel's RLIM_NLIMITS.
+const rlimits = 16
 
 func hasNUL(values []string) bool {
 	for _, v := range values {
@@ -128,7 +141,7 @@ func (cmd *Command) environment() []string {
 	return append(env, IDVariable+"="+cmd.ID)
 }
 
-// files returns the child's three descriptors. Fd puts each into blocking mode.
+// files returns the child's descriptors. Fd puts each into blocking mode.
 func (cmd *Command) files(null *os.File) []uintptr {
 	fds := make([]uintptr, 3)
 	for i, f := range []*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
@@ -136,6 +149,9 @@ func (cmd *Command) files(null *os.File) []uintptr {
 			f = null
 		}
 		fds[i] = f.Fd()
+	}
+	if cmd.Extra != nil {
+		fds = append(fds, cmd.Extra.Fd())
 	}
 	return fds
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -86,6 +87,24 @@ func readInherited() (umask uint32, blocked bool, err error) {
 	return umask, blocked, nil
 }
 
+// closeOnExec marks every descriptor but the first three. Go opens its own that
+// way; this is about those that whoever started guestd left open.
+func closeOnExec() error {
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/self/fd") // Linux before 5.11
+	if err != nil {
+		return fmt.Errorf("marking inherited descriptors: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
 // onFreshThread runs fn on a thread of its own that is gone afterwards, so that
 // nothing fn changes about its thread reaches anybody else.
 func onFreshThread(fn func() error) error {
@@ -163,7 +182,7 @@ func (l *launch) writeSettings() error {
 		value := unix.Rlimit{Cur: limit.Soft, Max: limit.Hard}
 		err := unix.Prlimit(l.pid, limit.Resource, &value, nil)
 		if isRefusal(err) {
-			l.spawner.degrade("raising hard resource limits is refused (no CAP_SYS_RESOURCE)")
+			l.spawner.degrade("raising hard resource limits, and limits for other users, are refused (no CAP_SYS_RESOURCE)")
 		} else if err != nil && !isGone(err) {
 			return fmt.Errorf("setting resource limit %d to %d:%d: %w", limit.Resource, limit.Soft, limit.Hard, err)
 		}

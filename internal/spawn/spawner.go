@@ -55,7 +55,8 @@ type Spawner struct {
 	running sync.WaitGroup // starts in progress and goroutines of children
 }
 
-// New returns a Spawner. It fails without pidfds (Linux before 5.4), or when
+// New returns a Spawner. It marks descriptors that this process has inherited
+// close-on-exec, and takes note of its umask and signal mask. It fails without pidfds (Linux before 5.4), or when
 // CgroupRoot names a folder that cannot be used.
 func New(cfg Config) (*Spawner, error) {
 	s := &Spawner{log: cfg.Logger, children: make(map[*Child]struct{})}
@@ -65,7 +66,10 @@ func New(cfg Config) (*Spawner, error) {
 	if err := checkPidfds(); err != nil {
 		return nil, err
 	}
-	var err error
+	err := closeOnExec()
+	if err != nil {
+		return nil, err
+	}
 	if s.self, err = readIdentity(); err != nil {
 		return nil, err
 	}

@@ -20,6 +20,9 @@ type siginfo struct {
 	_      [100]byte
 }
 
+// raw returns info as the type that unix.Waitid takes; both are 128 bytes.
+func (info *siginfo) raw() *unix.Siginfo { return (*unix.Siginfo)(unsafe.Pointer(info)) }
+
 // Values of siginfo.Code, from <asm-generic/siginfo.h>.
 const (
 	cldExited  = 1
@@ -32,7 +35,7 @@ const (
 func waitid(pidfd int, options int, usage *unix.Rusage) (*siginfo, error) {
 	info := new(siginfo)
 	for {
-		err := unix.Waitid(unix.P_PIDFD, pidfd, (*unix.Siginfo)(unsafe.Pointer(info)), options, usage)
+		err := unix.Waitid(unix.P_PIDFD, pidfd, info.raw(), options, usage)
 		switch err {
 		case unix.EINTR:
 			continue
