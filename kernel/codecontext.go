@@ -30,7 +30,7 @@ type Info struct {
 	Created    time.Time
 	State      State
 	Queued     int    // executions that wait
-	Running    string // the id of the running execution, or ""
+	Execution  string // the id of the running execution, or ""
 	Generation uint64 // of the current or last kernel; 0 before the first
 	PID        int    // of the kernel; 0 without
 	// BackgroundBytes counts the text that came from earlier executions after
@@ -247,15 +247,14 @@ func (c *codeContext) advance(ctx context.Context) {
 
 // launch starts a kernel in the background, within its own time.
 func (c *codeContext) launch(ctx context.Context) {
-	if err := c.crashes.check(time.Now(), c.lastEnd); err != nil {
+	if err := c.crashes.check(time.Now()); err != nil {
 		c.failQueued(err)
 		return
 	}
-	c.generation++
 	ctx, stop := context.WithTimeoutCause(ctx, c.launcher.cfg.StartTimeout, errStartTimeout)
 	launched := make(chan launch, 1)
 	c.launched, c.stopLaunch = launched, stop
-	generation := c.generation
+	generation := c.generation + 1
 	go func() {
 		s, err := c.launcher.start(ctx, generation)
 		launched <- launch{s, err}
@@ -267,14 +266,14 @@ func (c *codeContext) onLaunched(out launch) {
 	c.launched, c.stopLaunch = nil, nil
 	if out.err != nil {
 		c.log.Warn("starting a kernel failed", "error", out.err)
-		c.lastEnd = "the kernel did not start"
 		if !errors.As(out.err, new(*LanguageUnavailableError)) {
-			c.crashes.record(time.Now(), 0)
+			c.crashes.record(time.Now(), 0, "it did not start")
 		}
 		c.failQueued(out.err)
 		return
 	}
 	c.session = out.session
+	c.generation = out.session.generation
 	c.fresh = true
 }
 
@@ -308,7 +307,7 @@ func (c *codeContext) info() (Info, error) {
 			info.PID = c.session.child.PID()
 		}
 		if c.run != nil {
-			info.Running = c.run.x.id
+			info.Execution = c.run.x.id
 		}
 		info.State = c.state()
 	})
@@ -352,6 +351,9 @@ func (c *codeContext) shutDown() {
 	}
 	c.closing.Wait()
 }
+
+// endOfInput is the reply by which ipykernel lets input() raise EOFError.
+const endOfInput = "\x04"
 
 // replyInput answers an input request of the running execution.
 func (c *codeContext) replyInput(x *Execution, value string) error {

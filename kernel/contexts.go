@@ -325,6 +325,10 @@ func (cs *Contexts) ReplyInput(id, value string) error {
 	return c.replyInput(x, value)
 }
 
+// EndInput answers an execution's InputRequest with the end of all input: input()
+// raises EOFError. Errors are as with ReplyInput.
+func (cs *Contexts) EndInput(id string) error { return cs.ReplyInput(id, endOfInput) }
+
 func (cs *Contexts) executionIn(id string) (*Execution, *codeContext, error) {
 	x, err := cs.Execution(id)
 	if err != nil {

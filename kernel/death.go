@@ -72,7 +72,9 @@ func (c *codeContext) sever(err error) {
 // kill ends the kernel and all its processes. The rest follows from its death.
 func (c *codeContext) kill(why string) {
 	c.log.Warn("killing a kernel", "reason", why)
-	c.killed = why
+	if c.killed == "" {
+		c.killed = why
+	}
 	c.leaving = time.Time{}
 	c.severed = time.Now().Add(killGrace) // tries again
 	s := c.session
@@ -95,7 +97,7 @@ func (c *codeContext) bury() {
 		c.lastEnd = "the kernel did not stop: " + c.killed
 	}
 	if c.leaving.IsZero() {
-		c.crashes.record(time.Now(), time.Since(s.ready))
+		c.crashes.record(time.Now(), time.Since(s.ready), c.lastEnd)
 	}
 	c.log.Info("a kernel ended", "how", c.lastEnd, "generation", s.generation)
 	if r := c.run; r != nil {
@@ -145,28 +147,29 @@ const (
 type crashes struct {
 	count int
 	last  time.Time
+	how   string // the last one
 }
 
 func (cr *crashes) healthy() { cr.count = 0 }
 
-func (cr *crashes) record(now time.Time, lived time.Duration) {
+func (cr *crashes) record(now time.Time, lived time.Duration, how string) {
 	if lived >= healthyAfter {
 		cr.count = 0
 	}
 	cr.count++
-	cr.last = now
+	cr.last, cr.how = now, how
 }
 
 // check says whether a kernel may be started. After the cool-down one more try
 // is free.
-func (cr *crashes) check(now time.Time, lastEnd string) error {
+func (cr *crashes) check(now time.Time) error {
 	if cr.count < maxCrashes {
 		return nil
 	}
 	if left := cr.last.Add(coolDown).Sub(now); left > 0 {
 		return &StartError{Problem: fmt.Sprintf(
-			"the last %d kernels ended soon after their start, the last time because %s; no further one is started for %s",
-			cr.count, lastEnd, left.Round(time.Second))}
+			"the last %d kernels ended soon after their start, the last one because %s; no further one is started for %s",
+			cr.count, cr.how, left.Round(time.Second))}
 	}
 	return nil
 }

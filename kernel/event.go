@@ -30,8 +30,8 @@ type Accepted struct {
 type Started struct {
 	ExecutionCount   int64  // as in In[n]; 0 when the kernel did not tell
 	KernelGeneration uint64 // 1 for the context's first kernel
-	FreshKernel      bool   // the first execution in this kernel: nothing of earlier ones is there
-	PreviousEnd      string // how the kernel before it ended; "" for the first
+	FreshKernel      bool   // nothing of earlier executions is there any more: their kernel has ended
+	PreviousEnd      string // with FreshKernel: how it ended
 }
 
 // Stdout is text that the code wrote to its standard output.
@@ -86,6 +86,7 @@ const (
 	ErrorKernelDied          = "KernelDied"          // the kernel process ended, and how
 	ErrorKernelStart         = "KernelStartError"    // the kernel did not start, and why
 	ErrorLanguageUnavailable = "LanguageUnavailable" // what the language needs is not installed
+	ErrorInterrupted         = "Interrupted"         // taken out of the queue; code that ran says KeyboardInterrupt
 	ErrorAborted             = "Aborted"             // the kernel refused to run the code
 )
 

@@ -96,6 +96,7 @@ func (c *codeContext) interrupt(x *Execution) error {
 	return c.call(func() {
 		switch {
 		case x != nil && c.dequeue(x):
+			x.log.append(Error{Name: ErrorInterrupted, Value: "it was taken out of the queue"})
 			c.conclude(x, Finished{Status: Interrupted})
 		case c.run == nil || x != nil && c.run.x != x || c.run.stopping != nil || c.death != nil:
 		default:

@@ -10,7 +10,7 @@ import (
 func TestStatePersists(t *testing.T) {
 	cs := newContexts(t)
 	first := mustOK(t, cs, "x = 20")
-	if first.started.FreshKernel != true || first.started.KernelGeneration != 1 || first.started.PreviousEnd != "" || first.started.ExecutionCount != 1 {
+	if first.started.FreshKernel || first.started.KernelGeneration != 1 || first.started.PreviousEnd != "" || first.started.ExecutionCount != 1 {
 		t.Errorf("first: %+v", first.started)
 	}
 	second := mustOK(t, cs, "x + 22")

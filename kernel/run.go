@@ -196,9 +196,9 @@ func (r *run) start(count int64) {
 	}
 	r.started = true
 	r.count = count
-	started := Started{ExecutionCount: count, KernelGeneration: r.c.session.generation, FreshKernel: r.first}
-	if r.first {
-		started.PreviousEnd = r.c.lastEnd
+	started := Started{ExecutionCount: count, KernelGeneration: r.c.session.generation}
+	if r.first && started.KernelGeneration > 1 {
+		started.FreshKernel, started.PreviousEnd = true, r.c.lastEnd
 	}
 	r.log.append(started)
 }

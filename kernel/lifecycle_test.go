@@ -1,0 +1,286 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func after(d time.Duration) *time.Duration { return &d }
+
+// kernelPID waits until the only context's kernel runs, and returns its pid.
+func kernelPID(t *testing.T, cs *Contexts) int {
+	t.Helper()
+	var pid int
+	waitFor(t, "a kernel", func() bool {
+		for _, info := range cs.List() {
+			pid = info.PID
+		}
+		return pid != 0
+	})
+	return pid
+}
+
+func TestTimeoutKeepsState(t *testing.T) {
+	cs := newContexts(t)
+	mustOK(t, cs, "import time, asyncio; kept = 'kept'")
+	for _, code := range []string{
+		"while True: pass",
+		"time.sleep(60)",
+		"await asyncio.sleep(60)",
+		"import subprocess; subprocess.run(['sleep', '60'])",
+		"import os; os.system('sleep 60')",
+		"try:\n  time.sleep(60)\nexcept KeyboardInterrupt:\n  pass",
+	} {
+		began := time.Now()
+		out := collect(t, start(t, cs, Request{Code: "print('partial', flush=True)\n" + code, Timeout: after(300 * time.Millisecond)}))
+		if out.finished.Status != TimedOut || out.finished.StateLost || out.err == nil || out.err.Name != ErrorTimeout {
+			t.Fatalf("%q: %+v, error %+v", code, out.finished, out.err)
+		}
+		if out.stdout != "partial\n" {
+			t.Errorf("%q: output %q", code, out.stdout)
+		}
+		t.Logf("%-40q %v", code, time.Since(began))
+		if out := mustOK(t, cs, "kept"); out.started.FreshKernel || out.results[0].part("text/plain") != "'kept'" {
+			t.Errorf("after %q: %+v", code, out.started)
+		}
+	}
+}
+
+func TestTimeoutOfStubbornCodeLosesState(t *testing.T) {
+	cs := newContexts(t)
+	x := start(t, cs, Request{
+		Code:    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+		Timeout: after(200 * time.Millisecond),
+	})
+	r := x.Events(0)
+	defer r.Close()
+	var began time.Time
+	for {
+		event, err := r.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := event.Body.(Started); ok {
+			began = event.Time
+		}
+		if e, ok := event.Body.(Error); ok {
+			if late := event.Time.Sub(began) - 200*time.Millisecond; e.Name != ErrorTimeout || late > 2*time.Second {
+				t.Errorf("%s came %v late", e.Name, late)
+			}
+			break
+		}
+	}
+	out := collect(t, x)
+	if out.finished.Status != TimedOut || !out.finished.StateLost {
+		t.Errorf("%+v", out.finished)
+	}
+	next := mustOK(t, cs, "1")
+	if !next.started.FreshKernel || next.started.KernelGeneration != 2 || !strings.Contains(next.started.PreviousEnd, "ignored interrupts") {
+		t.Errorf("next: %+v", next.started)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	cs := newContexts(t)
+	mustOK(t, cs, "kept = 1")
+	running := start(t, cs, Request{Code: "import time\nprint('on', flush=True)\ntime.sleep(60)"})
+	queued := start(t, cs, Request{Code: "kept = 2"})
+	behind := start(t, cs, Request{Code: "kept"})
+	if err := cs.InterruptExecution(queued.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if out := collect(t, queued); out.finished.Status != Interrupted || out.started != nil {
+		t.Errorf("queued: %+v", out.finished)
+	}
+	r := running.Events(0)
+	for seen := false; !seen; {
+		event, err := r.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, seen = event.Body.(Stdout)
+	}
+	r.Close()
+	if err := cs.InterruptContext(running.ContextID()); err != nil {
+		t.Fatal(err)
+	}
+	out := collect(t, running)
+	if out.finished.Status != Interrupted || out.finished.StateLost || out.err == nil || out.err.Name != "KeyboardInterrupt" {
+		t.Errorf("running: %+v, error %+v", out.finished, out.err)
+	}
+	if out := collect(t, behind); out.finished.Status != OK || out.results[0].part("text/plain") != "1" {
+		t.Errorf("behind: %+v", out.finished)
+	}
+	for _, err := range []error{cs.InterruptContext(running.ContextID()), cs.InterruptExecution(running.ID())} {
+		if err != nil {
+			t.Errorf("with nothing running: %v", err)
+		}
+	}
+}
+
+func TestDeath(t *testing.T) {
+	for name, test := range map[string]struct {
+		code   string
+		exit   int
+		signal syscall.Signal
+	}{
+		"exit":         {"import os; os._exit(3)", 3, 0},
+		"SIGKILL":      {"import os; os.kill(os.getpid(), 9)", -1, syscall.SIGKILL},
+		"segfault":     {"import ctypes; ctypes.string_at(0)", -1, syscall.SIGSEGV},
+		"forked child": {"import os, time\nif os.fork() == 0:\n  time.sleep(300)\nelse:\n  os.kill(os.getpid(), 9)", -1, syscall.SIGKILL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cs := newContexts(t)
+			mustOK(t, cs, "x = 1")
+			out := collect(t, start(t, cs, Request{Code: "print('last words', flush=True)\nimport time; time.sleep(0.3)\n" + test.code}))
+			f := out.finished
+			if f.Status != KernelDied || !f.StateLost || f.ExitCode != test.exit || f.Signal != test.signal {
+				t.Errorf("%+v", f)
+			}
+			if out.err == nil || out.err.Name != ErrorKernelDied || out.stdout != "last words\n" {
+				t.Errorf("error %+v, output %q", out.err, out.stdout)
+			}
+			next := mustOK(t, cs, "'x' in globals()")
+			if !next.started.FreshKernel || next.started.PreviousEnd == "" || next.started.KernelGeneration != 2 || next.started.ExecutionCount != 1 {
+				t.Errorf("next: %+v", next.started)
+			}
+			if next.results[0].part("text/plain") != "False" {
+				t.Error("x is still there")
+			}
+		})
+	}
+}
+
+func TestDeathWhileIdle(t *testing.T) {
+	cs := newContexts(t)
+	mustOK(t, cs, "1")
+	if err := syscall.Kill(kernelPID(t, cs), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the death to be noticed", func() bool { return cs.List()[0].State == NoKernel })
+	if next := mustOK(t, cs, "1"); !next.started.FreshKernel || !strings.Contains(next.started.PreviousEnd, "signal 9") {
+		t.Errorf("next: %+v", next.started)
+	}
+}
+
+func TestExitFunction(t *testing.T) {
+	cs := newContexts(t)
+	x := start(t, cs, Request{Code: "print('bye'); exit()"})
+	next := start(t, cs, Request{Code: "1"})
+	if out := collect(t, x); out.finished.Status != OK || out.stdout != "bye\n" || !out.finished.StateLost {
+		t.Errorf("%+v, output %q", out.finished, out.stdout)
+	}
+	if out := collect(t, next); out.finished.Status != OK || !out.started.FreshKernel || !strings.Contains(out.started.PreviousEnd, "exited with code 0") {
+		t.Errorf("next: %+v %+v", out.finished, out.started)
+	}
+}
+
+func TestCrashLoopStops(t *testing.T) {
+	cs := newContexts(t)
+	for i := range maxCrashes {
+		if out := execute(t, cs, "import os; os._exit(1)"); out.finished.Status != KernelDied {
+			t.Fatalf("death %d: %+v", i, out.finished)
+		}
+	}
+	out := execute(t, cs, "1")
+	if out.finished.Status != Failed || out.err == nil || out.err.Name != ErrorKernelStart || !strings.Contains(out.err.Value, "exited with code 1") {
+		t.Errorf("%+v, error %+v", out.finished, out.err)
+	}
+}
+
+func TestCloseWhileBusy(t *testing.T) {
+	cs := newContexts(t)
+	mustOK(t, cs, "1")
+	pid := kernelPID(t, cs)
+	busy := start(t, cs, Request{Code: "while True: pass"})
+	queued := start(t, cs, Request{Code: "1"})
+	waitFor(t, "the loop to run", func() bool { return cs.List()[0].State == Busy })
+	if err := cs.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*Execution{busy, queued} {
+		if out := collect(t, x); out.finished.Status != KernelDied || out.err == nil {
+			t.Errorf("%+v", out.finished)
+		}
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil {
+		t.Error("the kernel is still there")
+	}
+	if _, err := cs.Execute(t.Context(), Request{Code: "1"}); !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestCloseWhileStarting(t *testing.T) {
+	cs := newContexts(t)
+	x := start(t, cs, Request{Code: "1"})
+	waitFor(t, "the start", func() bool { return cs.List()[0].State == Starting })
+	if err := cs.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if out := collect(t, x); out.finished.Status != KernelDied {
+		t.Errorf("%+v", out.finished)
+	}
+}
+
+func TestLateOutputBelongsToNobody(t *testing.T) {
+	cs := newContexts(t)
+	mustOK(t, cs, `
+import threading, time
+def late():
+    time.sleep(0.3)
+    print('late', flush=True)
+    done.set()
+done = threading.Event()
+threading.Thread(target=late).start()`)
+	out := mustOK(t, cs, "0")
+	waitFor(t, "the late output", func() bool { return cs.List()[0].BackgroundBytes > 0 })
+	if out.stdout != "" {
+		t.Errorf("the next execution got %q", out.stdout)
+	}
+}
+
+func TestInput(t *testing.T) {
+	cs := newContexts(t)
+	x := start(t, cs, Request{Code: "import getpass\na = input('name? ')\nb = getpass.getpass('secret? ')\nprint(a, b)\ninput()", AllowStdin: true})
+	if err := cs.ReplyInput(x.ID(), "too early"); !errors.Is(err, ErrNoInputWanted) {
+		t.Errorf("a reply that nobody asked for: %v", err)
+	}
+	r := x.Events(0)
+	defer r.Close()
+	var asked []InputRequest
+	replies := []func() error{
+		func() error { return cs.ReplyInput(x.ID(), "Ada é") },
+		func() error { return cs.ReplyInput(x.ID(), "pw") },
+		func() error { return cs.EndInput(x.ID()) },
+	}
+	for {
+		event, err := r.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if request, ok := event.Body.(InputRequest); ok {
+			if err := replies[len(asked)](); err != nil {
+				t.Fatal(err)
+			}
+			asked = append(asked, request)
+		}
+	}
+	want := []InputRequest{{Prompt: "name? "}, {Prompt: "secret? ", Password: true}, {}}
+	if fmt.Sprint(asked) != fmt.Sprint(want) {
+		t.Errorf("asked %+v", asked)
+	}
+	if out := collect(t, x); out.stdout != "Ada é pw\n" || out.err == nil || out.err.Name != "EOFError" {
+		t.Errorf("output %q, error %+v", out.stdout, out.err)
+	}
+}
