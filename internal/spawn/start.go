@@ -44,6 +44,7 @@ func (s *Spawner) Start(cmd Command) (*Child, error) {
 	runtime.KeepAlive(cmd.Stdin)
 	runtime.KeepAlive(cmd.Stdout)
 	runtime.KeepAlive(cmd.Stderr)
+	runtime.KeepAlive(cmd.Extra)
 	if err != nil {
 		l.leaveCgroup()
 		return nil, err

@@ -1,0 +1,148 @@
+package proc
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"guestd.internal/internal/spawn"
+)
+
+// masterLinger is how long a terminal's master stays open after the leader's
+// end while a background child has the slave open.
+const masterLinger = 10 * time.Minute
+
+// supervise records the leader's end and collects all that the process has. It
+// is the process's own goroutine.
+func (p *Process) supervise() {
+	<-p.child.Done()
+	p.recordExit()
+	p.settle()
+	for _, out := range p.outputs {
+		out.pump.LeaderEnded()
+	}
+	if p.input != nil {
+		p.input.stop()
+	}
+	if p.terminal != nil {
+		linger := time.AfterFunc(masterLinger, p.outputs[0].pump.Close)
+		defer linger.Stop()
+	}
+	p.table.ended(p)
+	p.workers.Wait()
+	if p.input != nil {
+		p.input.writer.Wait()
+	}
+	close(p.done)
+	p.table.finish(p)
+}
+
+// recordExit makes the exit known to Wait, Info and List.
+func (p *Process) recordExit() {
+	status := p.child.Status()
+	if p.timeout != nil {
+		p.timeout.Stop()
+	}
+	p.mu.Lock()
+	p.exit = &Exit{
+		Code: status.Code, Signal: status.Signal, CoreDumped: status.CoreDumped,
+		TimedOut: p.timedOut, OOMKilled: status.OOMKilled,
+		UserTime: status.UserTime, SystemTime: status.SystemTime, MaxRSS: status.MaxRSS,
+		Start: p.started, End: status.Ended, Duration: status.Ended.Sub(p.started),
+	}
+	if p.abandoned != nil {
+		p.abandoned.Stop()
+	}
+	p.mu.Unlock()
+	close(p.exited)
+}
+
+// settle is called once for the recorded exit and once for each exit mark.
+func (p *Process) settle() {
+	if p.unsettled.Add(-1) == 0 {
+		close(p.settled)
+	}
+}
+
+// pump runs one stream's pump.
+func (p *Process) pump(out *output) {
+	if err := out.pump.Run(); err != nil {
+		p.table.log.Warn("reading a process's output", "id", p.id, "stream", out.stream.String(), "error", err)
+	}
+}
+
+// releaseIfEmpty gives the child's pidfd and cgroup back if nothing of the tree
+// is left, and reports whether it did. The leader must have ended.
+func (p *Process) releaseIfEmpty() bool {
+	if !errors.Is(p.child.Signal(0, spawn.Tree), os.ErrProcessDone) {
+		return false
+	}
+	p.child.Release()
+	return true
+}
+
+// timeOut ends the tree because Timeout is over.
+func (p *Process) timeOut() {
+	p.mu.Lock()
+	if p.exit == nil {
+		p.timedOut = true
+		p.terminateLocked()
+	}
+	p.mu.Unlock()
+}
+
+// terminate ends the tree: SIGTERM, KillGrace, SIGKILL. It does not wait.
+func (p *Process) terminate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.terminateLocked()
+}
+
+// terminateLocked starts the one termination, with mu held. The supervisor,
+// which is still there while the leader lives, waits for it.
+func (p *Process) terminateLocked() {
+	if p.termination != nil || p.exit != nil {
+		return
+	}
+	p.termination = make(chan struct{})
+	p.workers.Go(p.runTermination)
+}
+
+func (p *Process) runTermination() {
+	defer close(p.termination)
+	if grace := p.spec.killGrace(); grace > 0 {
+		if err := p.child.Signal(syscall.SIGTERM, spawn.Tree); err == nil {
+			// A stopped tree would not see SIGTERM before SIGKILL.
+			_ = p.child.Signal(syscall.SIGCONT, spawn.Tree)
+			if p.endsWithin(grace) {
+				return
+			}
+		}
+	}
+	if err := p.child.KillTree(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.table.log.Error("killing a process's tree", "id", p.id, "error", err)
+	}
+}
+
+// endsWithin waits for the whole tree to end, and reports whether it did.
+func (p *Process) endsWithin(grace time.Duration) bool {
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		if errors.Is(p.child.Signal(0, spawn.Tree), os.ErrProcessDone) {
+			return true
+		}
+	case <-timer.C:
+		return false
+	case <-p.table.killNow:
+		return false
+	}
+	// The leader is gone and somebody else is left, whose end nobody tells.
+	select {
+	case <-timer.C:
+	case <-p.table.killNow:
+	}
+	return false
+}

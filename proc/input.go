@@ -1,0 +1,367 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/outlog"
+)
+
+const (
+	// InputWindow is how many bytes of input are taken in advance of the program.
+	// A client that sends no more than this beyond what InputStatus has told
+	// never makes WriteInput wait.
+	InputWindow = 1 << 20
+
+	// inputPiece is how much is written at once, so that progress shows.
+	inputPiece = 64 << 10
+	// inputStep is how often progress is told.
+	inputStep = 64 << 10
+)
+
+var (
+	// ErrNoInput is returned where there is nothing to write to: the process was
+	// started without stdin.
+	ErrNoInput = errors.New("process has no stdin")
+	// ErrInputClosed is returned for input that nobody will read: the program
+	// ended or closed its stdin (EPIPE), or the input was closed before.
+	ErrInputClosed = errors.New("process no longer reads its stdin")
+)
+
+// AtEnd as the offset of input means behind all that was accepted.
+const AtEnd = ^uint64(0)
+
+// input feeds a pipe or a terminal. While the program keeps up, writes go
+// straight to the file; else a goroutine, which ends when it has caught up or
+// the file is closed, writes what was accepted.
+type input struct {
+	file     *os.File
+	terminal *terminal // nil for a pipe
+	progress func()    // told without a lock when InputStatus changes
+	writer   sync.WaitGroup
+
+	// mu protects the following, and is never held while anything blocks.
+	mu          sync.Mutex
+	queue       []byte
+	accepted    uint64 // bytes taken from clients
+	written     uint64 // bytes given to the program
+	told        uint64 // written, as progress was last called
+	writing     bool   // the goroutine is there
+	keys        []byte // to be typed before the queue; no client's bytes
+	closed      bool   // nothing is accepted any more
+	broken      bool   // and that is the program's doing
+	end         bool   // an end of file is to come after the byte before endAt
+	endAt       uint64
+	lineStarted bool          // the last byte given to a terminal did not end a line
+	room        chan struct{} // closed and replaced when there is room again
+}
+
+func newInput(file *os.File, t *terminal, progress func()) *input {
+	return &input{file: file, terminal: t, progress: progress,
+		endAt: AtEnd, room: make(chan struct{})}
+}
+
+// write accepts data at offset and returns how far all input is accepted. It
+// waits while InputWindow bytes are ahead of the program.
+func (in *input) write(ctx context.Context, offset uint64, data []byte) (uint64, error) {
+	for {
+		accepted, rest, room, err := in.accept(offset, data)
+		if err != nil || len(rest) == 0 {
+			return accepted, err
+		}
+		offset, data = accepted, rest
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return accepted, fmt.Errorf("waiting for the process to read its stdin: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// accept takes what there is room for, and returns the rest.
+func (in *input) accept(offset uint64, data []byte) (accepted uint64, rest []byte, room <-chan struct{}, err error) {
+	in.mu.Lock()
+	tell := false
+	defer func() {
+		in.mu.Unlock()
+		if tell {
+			in.progress()
+		}
+	}()
+	if offset == AtEnd {
+		offset = in.accepted
+	}
+	if offset > in.accepted {
+		return in.accepted, nil, nil, &outlog.OffsetError{Offset: offset, End: in.accepted}
+	}
+	data = data[min(uint64(len(data)), in.accepted-offset):]
+	if len(data) == 0 {
+		return in.accepted, nil, nil, nil
+	}
+	if in.closed || in.end && in.terminal == nil {
+		return in.accepted, nil, nil, ErrInputClosed
+	}
+	n := min(len(data), max(0, InputWindow-int(in.accepted-in.written)))
+	in.accepted += uint64(n)
+	in.queue = append(in.queue, data[:n]...)
+	tell = in.flush()
+	return in.accepted, data[n:], in.room, nil
+}
+
+// feed gives the program all of its input at once, whatever its size, and the
+// end after it. The data is not copied and not to be changed.
+func (in *input) feed(data []byte) {
+	in.mu.Lock()
+	in.queue, in.accepted = slices.Clip(data), uint64(len(data))
+	in.end, in.endAt = true, in.accepted
+	tell := in.flush()
+	in.mu.Unlock()
+	if tell {
+		in.progress()
+	}
+}
+
+// flush writes what goes without waiting, and leaves the rest to the goroutine.
+// mu is held. It reports whether progress is to be told.
+func (in *input) flush() (tell bool) {
+	if in.writing || in.closed {
+		return false
+	}
+	for {
+		piece := in.piece()
+		if piece == nil {
+			return in.finish() || tell
+		}
+		n, err := writeNow(in.file, piece)
+		tell = in.advance(n) || tell
+		if err != nil {
+			in.fail(true)
+			return true
+		}
+		if n < len(piece) {
+			in.writing = true
+			in.writer.Go(in.run)
+			return tell
+		}
+	}
+}
+
+// writeNow writes what the file takes at once.
+func writeNow(file *os.File, p []byte) (n int, err error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var inner error
+	err = raw.Write(func(fd uintptr) bool {
+		n, inner = unix.Write(int(fd), p)
+		return !errors.Is(inner, unix.EINTR)
+	})
+	if errors.Is(inner, unix.EAGAIN) {
+		return 0, err
+	}
+	return max(n, 0), errors.Join(err, inner)
+}
+
+// run writes what was accepted until nothing is left.
+func (in *input) run() {
+	for {
+		in.mu.Lock()
+		piece := in.piece()
+		if piece == nil || in.closed {
+			in.writing = false
+			tell := !in.closed && in.finish()
+			in.mu.Unlock()
+			if tell {
+				in.progress()
+			}
+			return
+		}
+		in.mu.Unlock()
+
+		n, err := in.file.Write(piece)
+
+		in.mu.Lock()
+		tell := !in.closed && in.advance(n)
+		if err != nil && !in.closed {
+			in.fail(true)
+			tell = true
+		}
+		in.mu.Unlock()
+		if tell {
+			in.progress()
+		}
+	}
+}
+
+// piece returns what to write next, nil for nothing. An end of file of a
+// terminal that is due is typed between the bytes around it.
+func (in *input) piece() []byte {
+	limit := inputPiece
+	if in.end && in.terminal != nil {
+		if in.written == in.endAt {
+			in.end = false
+			in.keys = in.terminal.endOfFile(in.lineStarted)
+			in.lineStarted = false
+		} else if left := in.endAt - in.written; left < uint64(limit) {
+			limit = int(left)
+		}
+	}
+	if len(in.keys) > 0 {
+		return in.keys
+	}
+	if len(in.queue) == 0 {
+		return nil
+	}
+	return in.queue[:min(len(in.queue), limit)]
+}
+
+// advance notes that n bytes of the queue are written, and reports whether that
+// is worth telling.
+func (in *input) advance(n int) bool {
+	if n <= 0 {
+		return false
+	}
+	if len(in.keys) > 0 {
+		in.keys = in.keys[n:]
+		return false
+	}
+	if in.terminal != nil {
+		last := in.queue[n-1]
+		in.lineStarted = last != '\n' && last != '\r'
+	}
+	in.queue = in.queue[n:]
+	if len(in.queue) == 0 {
+		in.queue = nil
+	}
+	in.written += uint64(n)
+	close(in.room)
+	in.room = make(chan struct{})
+	if in.written-in.told < inputStep {
+		return false
+	}
+	in.told = in.written
+	return true
+}
+
+// finish closes a pipe whose end has come, and reports whether it did.
+func (in *input) finish() bool {
+	if !in.end || in.terminal != nil || in.written != in.endAt {
+		return false
+	}
+	in.fail(false)
+	return true
+}
+
+// fail gives up; broken says that nobody reads any more. A terminal's file is
+// its process's.
+func (in *input) fail(broken bool) {
+	in.closed, in.broken = true, broken
+	in.queue = nil
+	in.told = in.written
+	close(in.room)
+	in.room = make(chan struct{})
+	if in.terminal == nil {
+		// Not blocking: a Write that waits holds no lock and returns.
+		in.file.Close()
+	}
+}
+
+// closeAt puts the end of file after the byte before offset.
+func (in *input) closeAt(offset uint64) error {
+	in.mu.Lock()
+	tell := false
+	defer func() {
+		in.mu.Unlock()
+		if tell {
+			in.progress()
+		}
+	}()
+	if offset == AtEnd {
+		offset = in.accepted
+	}
+	switch {
+	case offset > in.accepted:
+		return &outlog.OffsetError{Offset: offset, End: in.accepted}
+	case in.closed || in.end:
+		return nil
+	case offset < in.accepted:
+		return &InvalidError{"offset", fmt.Sprintf("%d is before the %d bytes of input accepted already", offset, in.accepted)}
+	case in.terminal != nil && offset == in.endAt:
+		return nil // typed already
+	}
+	in.end, in.endAt = true, offset
+	tell = in.flush()
+	return nil
+}
+
+// stop ends the input at the leader's end, without waiting.
+func (in *input) stop() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !in.closed {
+		in.fail(true)
+	}
+	if in.terminal != nil {
+		_ = in.file.SetWriteDeadline(time.Unix(1, 0)) // ends a Write that waits
+	}
+}
+
+// status is what InputStatus tells.
+func (in *input) status() InputStatus {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return InputStatus{Accepted: in.told, Closed: in.broken}
+}
+
+// lost reports whether the program left something of its input.
+func (in *input) lost() bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.written < in.accepted
+}
+
+// offset is how many bytes were accepted.
+func (in *input) offset() uint64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.accepted
+}
+
+// WriteInput gives the program bytes for its stdin or terminal; offset is the
+// place of the first in all input, or AtEnd. What was accepted before is ignored. It
+// returns how far the input is accepted, also with an error, and waits while
+// InputWindow bytes are ahead of the program. Errors: ErrNoInput,
+// ErrInputClosed, *outlog.OffsetError for a hole, the context's cause.
+func (p *Process) WriteInput(ctx context.Context, offset uint64, data []byte) (accepted uint64, err error) {
+	if p.input == nil {
+		return 0, ErrNoInput
+	}
+	return p.input.write(ctx, offset, data)
+}
+
+// CloseInput ends the program's stdin after offset bytes, or after all accepted
+// with AtEnd. On a terminal it types the end-of-file character, twice where a line was
+// begun, and more input may follow. It never waits; repeating it does no harm.
+// Errors: ErrNoInput, *outlog.OffsetError past what was accepted, *InvalidError before it.
+func (p *Process) CloseInput(offset uint64) error {
+	if p.input == nil {
+		return ErrNoInput
+	}
+	return p.input.closeAt(offset)
+}
+
+// InputOffset is how many bytes of input were accepted.
+func (p *Process) InputOffset() uint64 {
+	if p.input == nil {
+		return 0
+	}
+	return p.input.offset()
+}

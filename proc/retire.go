@@ -1,0 +1,190 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// finished is a process that has ended, and when.
+type finished struct {
+	process *Process
+	at      time.Time
+}
+
+// ended notes that a process has ended, and forgets those that ended too long
+// ago or are too many.
+func (t *Table) ended(p *Process) {
+	t.mu.Lock()
+	t.finished = append(t.finished, finished{p, time.Now()})
+	forgot := t.expire()
+	t.mu.Unlock()
+	if forgot {
+		t.releaseStrays()
+	}
+}
+
+// expire forgets processes and sets the timer for the next; mu is held.
+func (t *Table) expire() (forgot bool) {
+	now := time.Now()
+	count := 0
+	for _, f := range t.finished {
+		if len(t.finished)-count <= t.maxFinished && now.Sub(f.at) < t.keepFinished {
+			break
+		}
+		t.forget(f.process)
+		count++
+	}
+	t.finished = slices.Delete(t.finished, 0, count)
+	if (count > 0 || t.expiry == nil) && !t.closed {
+		t.armExpiry(now)
+	}
+	return count > 0
+}
+
+// forget takes an ended process out of the list; what of its tree still writes
+// is drained into nothing.
+func (t *Table) forget(p *Process) {
+	delete(t.listed, p.id)
+	close(p.forgotten)
+	for _, out := range p.outputs {
+		out.log.Discard()
+	}
+}
+
+// armExpiry sets the timer for the process that has been finished for longest.
+func (t *Table) armExpiry(now time.Time) {
+	if t.expiry != nil {
+		t.expiry.Stop()
+		t.expiry = nil
+	}
+	if len(t.finished) == 0 {
+		return
+	}
+	t.expiry = time.AfterFunc(t.finished[0].at.Add(t.keepFinished).Sub(now), func() {
+		t.mu.Lock()
+		t.expiry = nil
+		forgot := t.expire()
+		t.mu.Unlock()
+		if forgot {
+			t.releaseStrays()
+		}
+	})
+}
+
+// finish is called when a process's goroutines have ended: all that is left of
+// it is its entry, and perhaps a tree that has closed its output.
+func (t *Table) finish(p *Process) {
+	if !p.releaseIfEmpty() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.living, p)
+}
+
+// releaseStrays looks for trees that have ended unnoticed, since they had
+// closed their output before.
+func (t *Table) releaseStrays() {
+	for _, p := range t.alive() {
+		select {
+		case <-p.done:
+			t.finish(p)
+		default:
+		}
+	}
+}
+
+// alive returns the processes of which something is left to collect.
+func (t *Table) alive() []*Process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]*Process, 0, len(t.living))
+	for p := range t.living {
+		list = append(list, p)
+	}
+	return list
+}
+
+// closeWait is how long Close waits for what has been killed.
+const closeWait = 2 * time.Second
+
+// Close refuses further starts, ends every tree (SIGTERM, each process's
+// KillGrace, SIGKILL; SIGKILL at once when the context is done, and for what is
+// left of trees whose leader has ended) and collects all goroutines and files. What survives SIGKILL for two seconds, in an uninterruptible
+// sleep, is left and told in the error. Closing twice is fine.
+func (t *Table) Close(ctx context.Context) error {
+	t.mu.Lock()
+	t.closed = true
+	if t.expiry != nil {
+		t.expiry.Stop()
+	}
+	t.mu.Unlock()
+	t.starting.Wait()
+
+	processes := t.alive()
+	for _, p := range processes {
+		p.terminate()
+	}
+	t.awaitTermination(ctx, processes)
+	t.killOnce.Do(func() { close(t.killNow) })
+	deadline := time.NewTimer(closeWait)
+	defer deadline.Stop()
+	var left int
+	for _, p := range processes {
+		if err := p.collect(deadline.C); err != nil {
+			left++
+			t.log.Error("closing a process", "id", p.id, "error", err)
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%d processes survive SIGKILL", left)
+	}
+	return nil
+}
+
+// awaitTermination waits until every leader has ended and every termination is
+// through, or the context is done.
+func (t *Table) awaitTermination(ctx context.Context, processes []*Process) {
+	for _, p := range processes {
+		select {
+		case <-p.exited:
+		case <-ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		termination := p.termination
+		p.mu.Unlock()
+		if termination == nil {
+			continue // the leader ended before
+		}
+		select {
+		case <-termination:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// collect kills what is left of the tree and waits for the process's goroutines.
+func (p *Process) collect(deadline <-chan time.Time) error {
+	if err := p.child.KillTree(); err != nil {
+		p.table.log.Warn("killing a process's tree", "id", p.id, "error", err)
+	}
+	select {
+	case <-p.exited:
+	case <-deadline:
+		return fmt.Errorf("process %d has not ended", p.child.PID())
+	}
+	<-p.settled // reading what was left takes 100 ms at most
+	for _, out := range p.outputs {
+		out.pump.Close()
+	}
+	<-p.done
+	p.child.Release()
+	p.table.mu.Lock()
+	defer p.table.mu.Unlock()
+	delete(p.table.living, p)
+	return nil
+}

@@ -1,0 +1,246 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/account"
+	"guestd.internal/internal/id"
+	"guestd.internal/internal/outlog"
+	"guestd.internal/internal/spawn"
+)
+
+// launch is one start in progress. Whatever it has opened when it fails is
+// closed by abort; the child's ends are closed by closeChildEnds in any case.
+type launch struct {
+	process  *Process
+	command  spawn.Command
+	capture  *captureOptions // nil without
+	childEnd []*os.File
+	sources  []*os.File // parents' ends of the outputs, until a pump owns them
+	feed     *os.File   // parent's end of stdin
+}
+
+// start starts what spec says, and attaches a reader before the first byte of
+// output where attach is not nil.
+func (t *Table) start(ctx context.Context, spec Spec, capture *captureOptions, attach *AttachOptions) (*Process, *Attachment, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, nil, err
+	}
+	if err := t.admit(); err != nil {
+		return nil, nil, err
+	}
+	defer t.starting.Done()
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("starting a process: %w", context.Cause(ctx))
+	}
+	l := &launch{process: t.newProcess(spec), capture: capture}
+	err := l.prepare()
+	if err == nil {
+		err = l.spawn()
+	}
+	l.closeChildEnds()
+	if err != nil {
+		l.abort()
+		return nil, nil, err
+	}
+	p := l.process
+	var attachment *Attachment
+	if attach != nil {
+		if attachment, err = p.Attach(*attach); err != nil {
+			// Only for a malformed request: nothing of the output is there yet.
+			l.abort()
+			_ = p.child.KillTree()
+			p.child.Release()
+			return nil, nil, err
+		}
+	}
+	l.run()
+	return p, attachment, nil
+}
+
+func (t *Table) newProcess(spec Spec) *Process {
+	return &Process{
+		id: id.New("p"), table: t, spec: spec,
+		exited: make(chan struct{}), settled: make(chan struct{}),
+		forgotten: make(chan struct{}), done: make(chan struct{}),
+		attachments: make(map[*Attachment]struct{}),
+	}
+}
+
+// prepare resolves the user and all that depends on it, and opens the files.
+func (l *launch) prepare() error {
+	p := l.process
+	acc, err := p.table.accounts.Serve(p.spec.User, p.table.defaultUser())
+	if err != nil {
+		return err
+	}
+	p.account = acc
+	args, script, err := p.spec.arguments(acc)
+	if err != nil {
+		return err
+	}
+	if script != nil {
+		l.childEnd = append(l.childEnd, script)
+	}
+	p.args, p.dir = args, p.spec.dir(acc)
+	l.command = spawn.Command{
+		ID: p.id, Args: args, Env: p.spec.environment(acc, p.table.environment()), Dir: p.dir,
+		Account: acc, Extra: script, Umask: p.spec.Umask, Nice: p.spec.Nice, OOMScoreAdj: p.spec.OOMScoreAdj,
+		Rlimits: p.spec.Rlimits,
+	}
+	if p.spec.Terminal != nil {
+		return l.openTerminal(acc)
+	}
+	return l.openPipes()
+}
+
+func (l *launch) openTerminal(acc account.Account) error {
+	p := l.process
+	terminal, slave, err := openTerminal(*p.spec.Terminal, acc)
+	if err != nil {
+		return err
+	}
+	l.childEnd = append(l.childEnd, slave)
+	l.sources = append(l.sources, terminal.master)
+	p.terminal = terminal
+	l.command.Terminal = true
+	l.command.Stdin, l.command.Stdout, l.command.Stderr = slave, slave, slave
+	p.input = newInput(terminal.master, terminal, p.wake)
+	l.addOutput(Terminal)
+	return nil
+}
+
+func (l *launch) openPipes() error {
+	p := l.process
+	if p.spec.Stdin {
+		read, write, err := l.pipe(stdin)
+		if err != nil {
+			return err
+		}
+		l.command.Stdin, l.feed = read, write
+		p.input = newInput(write, nil, p.wake)
+	}
+	read, write, err := l.pipe(Stdout)
+	if err != nil {
+		return err
+	}
+	l.sources = append(l.sources, read)
+	l.command.Stdout, l.command.Stderr = write, write
+	l.addOutput(Stdout)
+	if p.spec.Merge {
+		return nil
+	}
+	if read, write, err = l.pipe(Stderr); err != nil {
+		return err
+	}
+	l.sources = append(l.sources, read)
+	l.command.Stderr = write
+	l.addOutput(Stderr)
+	return nil
+}
+
+// stdin is the one pipe that is no output stream.
+const stdin Stream = 0
+
+// pipe opens a pipe whose parent's end is non-blocking and known to the poller,
+// and whose child's end is neither: os.Pipe would register both.
+func (l *launch) pipe(stream Stream) (read, write *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("opening a pipe: %w", err)
+	}
+	own := fds[0]
+	if stream == stdin {
+		own = fds[1]
+	}
+	if err := unix.SetNonblock(own, true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, fmt.Errorf("opening a pipe: %w", err)
+	}
+	read, write = os.NewFile(uintptr(fds[0]), stream.String()), os.NewFile(uintptr(fds[1]), stream.String())
+	if stream == stdin {
+		l.childEnd = append(l.childEnd, read)
+	} else {
+		l.childEnd = append(l.childEnd, write)
+	}
+	return read, write, nil
+}
+
+func (l *launch) addOutput(stream Stream) {
+	p := l.process
+	options := outlog.Options{Limit: p.spec.LogLimit, Budget: p.table.budget}
+	l.capture.apply(&options)
+	p.outputs = append(p.outputs, &output{stream: stream, log: outlog.New(options)})
+}
+
+// spawn starts the child. Where no working directory was asked for and the home
+// cannot be entered, it is /, as login(1) has it.
+func (l *launch) spawn() error {
+	p := l.process
+	p.started = time.Now()
+	child, err := p.table.spawner.Start(l.command)
+	var failed *spawn.StartError
+	if p.spec.Dir == "" && p.dir != "/" && errors.As(err, &failed) && isAboutDir(failed.Reason) {
+		p.dir, l.command.Dir = "/", "/"
+		child, err = p.table.spawner.Start(l.command)
+	}
+	if errors.Is(err, spawn.ErrClosed) {
+		return ErrClosed
+	}
+	if err != nil {
+		return err
+	}
+	p.child = child
+	return nil
+}
+
+func isAboutDir(r spawn.Reason) bool {
+	return r == spawn.CwdNotFound || r == spawn.CwdDenied || r == spawn.CwdNotDirectory
+}
+
+// run starts the goroutines and lists the process.
+func (l *launch) run() {
+	p := l.process
+	p.unsettled.Store(int32(1 + len(p.outputs)))
+	for i, out := range p.outputs {
+		source := outlog.Pipe
+		if out.stream == Terminal {
+			source = outlog.Terminal
+		}
+		out.pump = outlog.NewPump(l.sources[i], source, out.log, func() {
+			p.capture(l.capture, out)
+			p.settle()
+		})
+	}
+	p.table.add(p)
+	for _, out := range p.outputs {
+		p.workers.Go(func() { p.pump(out) })
+	}
+	if p.spec.Timeout > 0 {
+		p.timeout = time.AfterFunc(p.spec.Timeout-time.Since(p.started), p.timeOut)
+	}
+	go p.supervise()
+}
+
+func (l *launch) closeChildEnds() {
+	for _, file := range l.childEnd {
+		file.Close()
+	}
+}
+
+// abort closes guestd's ends.
+func (l *launch) abort() {
+	for _, file := range l.sources {
+		file.Close()
+	}
+	if l.feed != nil {
+		l.feed.Close()
+	}
+}
