@@ -1,0 +1,181 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"sync"
+
+	guestdv1 "guestd.internal/proto/guestd/v1"
+)
+
+// inputWindowBytes is how much input may be under way: read from the user and not yet taken over by guestd. It is less than a stream's
+// window, so that sending input never blocks the signals and acknowledgements behind it.
+const inputWindowBytes = 1 << 20
+
+// inputBlock is how much is read at a time, at most.
+const inputBlock = chunkBytes
+
+// minInputRead is the least room that a read is given; below it a new block is begun.
+const minInputRead = 4 << 10
+
+// inputWindow is the part of a process's input that may have to be sent again. The outbox's mutex guards it.
+type inputWindow struct {
+	// pieces hold the bytes from accepted on; each is never changed once it is here.
+	pieces [][]byte
+	// accepted is what guestd has, sent what was sent on this link, end what was read so far: offsets in the input.
+	accepted, sent, end uint64
+	eof, eofSent        bool
+	// closed: the program reads no more.
+	closed bool
+	// room is signalled when accepted or closed has changed.
+	room sync.Cond
+}
+
+func newInputWindow(mu *sync.Mutex) *inputWindow {
+	w := &inputWindow{}
+	w.room.L = mu
+	return w
+}
+
+// begin makes the first byte read from the user the one at offset: others have written what is before it.
+func (w *inputWindow) begin(offset uint64) { w.accepted, w.sent, w.end = offset, offset, offset }
+
+// rewind prepares for a new link to a guestd that has the input up to offset.
+func (w *inputWindow) rewind(offset uint64) error {
+	if err := w.accept(offset); err != nil {
+		return err
+	}
+	w.sent, w.eofSent = w.accepted, false
+	return nil
+}
+
+// accept drops what guestd has. An offset behind what it had said is old news; one beyond the input's end is a lie.
+func (w *inputWindow) accept(offset uint64) error {
+	if offset > w.end {
+		return fmt.Errorf("guestd has taken %d bytes of input of which %d were sent", offset, w.end)
+	}
+	for w.accepted < offset {
+		n := min(uint64(len(w.pieces[0])), offset-w.accepted)
+		if w.pieces[0] = w.pieces[0][n:]; len(w.pieces[0]) == 0 {
+			w.pieces = w.pieces[1:]
+		}
+		w.accepted += n
+	}
+	w.sent = max(w.sent, w.accepted)
+	w.room.Broadcast()
+	return nil
+}
+
+// close ends the input from the program's side.
+func (w *inputWindow) close() {
+	w.closed = true
+	w.pieces = nil
+	w.accepted, w.sent = w.end, w.end
+	w.room.Broadcast()
+}
+
+// next takes what is to be sent next; nil is nothing.
+func (w *inputWindow) next() *guestdv1.ProcessRequest {
+	if w.closed {
+		return nil
+	}
+	if w.sent < w.end {
+		piece := w.pieceAt(w.sent)
+		request := &guestdv1.ProcessInput{Offset: w.sent, Data: piece}
+		w.sent += uint64(len(piece))
+		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_Input{Input: request}}
+	}
+	if w.eof && !w.eofSent {
+		w.eofSent = true
+		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_CloseInput{
+			CloseInput: &guestdv1.ProcessCloseInput{Offset: w.end},
+		}}
+	}
+	return nil
+}
+
+// pieceAt gives the rest of the piece that holds the byte at offset.
+func (w *inputWindow) pieceAt(offset uint64) []byte {
+	start := w.accepted
+	for _, piece := range w.pieces {
+		if offset < start+uint64(len(piece)) {
+			return piece[offset-start:]
+		}
+		start += uint64(len(piece))
+	}
+	return nil
+}
+
+// pumpInput reads the user's input into the window until its end, its error, or the program's closing of it. The error that it
+// returns is the reader's.
+func (o *outbox) pumpInput(r io.Reader) error {
+	var block []byte
+	for {
+		if !o.awaitInputRoom() {
+			return nil
+		}
+		if len(block) < minInputRead {
+			block = make([]byte, inputBlock)
+		}
+		n, err := r.Read(block)
+		o.addInput(block[:n:n], err != nil)
+		block = block[n:]
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the input: %w", err)
+		}
+	}
+}
+
+// awaitInputRoom waits until more input may be read; false when none is wanted any more.
+func (o *outbox) awaitInputRoom() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.input.closed && o.input.end-o.input.accepted >= inputWindowBytes {
+		o.input.room.Wait()
+	}
+	return !o.input.closed
+}
+
+func (o *outbox) addInput(data []byte, last bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.input.closed {
+		return
+	}
+	if len(data) > 0 {
+		o.input.pieces = append(o.input.pieces, data)
+		o.input.end += uint64(len(data))
+	}
+	o.input.eof = o.input.eof || last
+	o.wakeLocked()
+}
+
+// inputStatus notes how far guestd has taken the input.
+func (o *outbox) inputStatus(s *guestdv1.ProcessInputStatus) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.input == nil {
+		return nil
+	}
+	if s.GetClosed() {
+		o.input.close()
+		return nil
+	}
+	if err := o.input.accept(s.GetAcceptedOffset()); err != nil {
+		return err
+	}
+	o.wakeLocked()
+	return nil
+}
+
+// closeInput lets the reader of input end; what it still reads is dropped.
+func (o *outbox) closeInput() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.input != nil {
+		o.input.close()
+	}
+}
