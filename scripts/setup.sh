@@ -10,15 +10,16 @@ set -euo pipefail
 die() { echo "setup: $*" >&2; exit 1; }
 
 readonly go_needed=1.26
+tls=(ca-certificates) # the go command fetches modules
 python=(python3 python3-ipykernel python3-matplotlib python3-pandas)
 machine=(qemu-system-x86 xz-utils)
 # The race detector needs a C compiler; terminals are tested through tmux.
 tests=(gcc libc6-dev iproute2 procps tmux)
 
 case ${1-} in
-run) wanted=("${python[@]}") ;;
-vm) wanted=("${machine[@]}") ;;
-test) wanted=("${python[@]}" "${machine[@]}" "${tests[@]}") ;;
+run) wanted=("${tls[@]}" "${python[@]}") ;;
+vm) wanted=("${tls[@]}" "${machine[@]}") ;;
+test) wanted=("${tls[@]}" "${python[@]}" "${machine[@]}" "${tests[@]}") ;;
 *) die "usage: scripts/setup.sh run|vm|test" ;;
 esac
 
