@@ -1,15 +1,16 @@
 // Package fscred runs a function on a thread that has a guest user's rights on
-// file systems: its fsuid, fsgid and supplementary groups, and no capability
-// that could override them. The kernel then decides every permission,
-// ownership, sticky bit and quota itself.
+// file systems: its effective and file-system ids and supplementary groups, and
+// no capability that could override them. The kernel then decides every
+// permission, ownership, sticky bit and quota itself.
 //
 // It changes one thread and never the process: only raw, per-thread system
 // calls are used, since Go's own setuid family changes all threads. The rights
 // hold for path operations (open, stat, rename, …); a descriptor opened there
-// works on any thread. Signals, ptrace and the real, effective and saved ids
-// are not touched, so the user gains no hold over guestd. It does not
-// resolve paths, limits nothing and starts no process; a process started from
-// such a thread would have neither the user's ids nor guestd's rights.
+// works on any thread. The real and saved ids stay guestd's, so that the user
+// can neither signal nor trace the thread. (A FUSE file system that the user
+// has mounted for nobody else asks for those ids too, and stays closed.) It does
+// not resolve paths, limits nothing and starts no process; a process started
+// from such a thread would have neither the user's ids nor guestd's rights.
 //
 // Each [Do] owns one goroutine and one thread. They run nothing after fn and are
 // gone right after Do has returned: the thread is thrown away rather than
@@ -55,13 +56,14 @@ func (e *PanicError) Error() string {
 // working directory and umask that are not shared with other threads, and
 // returns fn's error. fn must do all its path operations itself: a goroutine
 // that it starts has guestd's rights. It must not call runtime.UnlockOSThread.
+// os.Geteuid answers with acc's uid there.
 //
 // For root the rights are root's. Where guestd does not run as root, an account
 // that is not its own is an error that wraps [account.ErrOtherUser], and its own
 // keeps the credentials that guestd has. An error in taking on the rights means
 // that fn did not run.
 //
-// On Linux the first change of a thread's fsuid makes the process not dumpable
+// On Linux the first change of a thread's ids makes the process not dumpable
 // (credentials(7), prctl(2) PR_SET_DUMPABLE), as guestd wants to be anyway.
 func Do(acc account.Account, fn func() error) error {
 	if err := check(acc); err != nil {
@@ -101,7 +103,6 @@ func work(acc account.Account, fn func() error, done chan<- outcome) {
 
 // check refuses accounts whose rights cannot be taken on.
 func check(acc account.Account) error {
-	const unchanged = ^uint32(0)
 	if acc.UID == unchanged || acc.GID == unchanged {
 		return ErrInvalidID
 	}

@@ -97,6 +97,7 @@ func TestDenials(t *testing.T) {
 		},
 		"read init's environment": func() error { return open("/proc/1/environ", os.O_RDONLY) },
 		"mount":                   func() error { return unix.Mount("none", open777, "tmpfs", 0, "") },
+		"change a kernel setting": func() error { return open("/proc/sys/kernel/core_pattern", os.O_WRONLY) },
 		"trusted attribute":       func() error { return unix.Setxattr(public, "trusted.x", []byte("1"), 0) },
 	} {
 		if err := Do(guest, operation); !errors.Is(err, fs.ErrPermission) {
@@ -284,7 +285,6 @@ func ownFile(path string, acc account.Account, secret string) error {
 }
 
 func TestInvalidIDsAreRefused(t *testing.T) {
-	const unchanged = ^uint32(0)
 	for _, acc := range []account.Account{
 		{UID: unchanged, GID: 1}, {UID: 1, GID: unchanged}, {UID: 1, GID: 1, Groups: []uint32{1, unchanged}},
 	} {

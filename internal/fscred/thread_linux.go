@@ -12,8 +12,7 @@ import (
 	"guestd.internal/internal/account"
 )
 
-// errUnverified says that the kernel did not take on what it was told. The
-// setfs*id calls report no errors themselves.
+// errUnverified says that the kernel did not take on what it was told.
 var errUnverified = errors.New("the thread's credentials are not those asked for")
 
 // assume gives the calling thread acc's file-system rights. It cannot be undone;
@@ -30,8 +29,12 @@ func assume(acc account.Account) error {
 		return fmt.Errorf("setting groups: %w", err)
 	}
 	// Group before user: changing the user takes the right to change the group.
-	setID(unix.SYS_SETFSGID, acc.GID)
-	setID(unix.SYS_SETFSUID, acc.UID)
+	if err := setEffective(unix.SYS_SETRESGID, acc.GID); err != nil {
+		return fmt.Errorf("setting the group: %w", err)
+	}
+	if err := setEffective(unix.SYS_SETRESUID, acc.UID); err != nil {
+		return fmt.Errorf("setting the user: %w", err)
+	}
 	if acc.UID != 0 {
 		if err := dropCapabilities(); err != nil {
 			return fmt.Errorf("dropping capabilities: %w", err)
@@ -49,32 +52,49 @@ func setGroups(groups []uint32) error {
 	return nil
 }
 
-// setID is setfsuid(2) or setfsgid(2), which return the id before the call and
-// report no failure.
-func setID(call uintptr, id uint32) (before uint32) {
-	previous, _, _ := unix.RawSyscall(call, uintptr(id), 0, 0)
-	return uint32(previous)
+// unchanged is (uid_t)-1: "leave this id as it is".
+const unchanged = ^uint32(0)
+
+// setEffective sets this thread's effective user or group, and with it the
+// file-system one, and leaves the real and saved ones. The file-system id alone
+// would not do: /proc/sys lets whoever has the effective uid 0 write, which
+// would give every user the kernel's settings, core_pattern among them. The real
+// and saved ids stay guestd's, for they decide who may signal or trace a thread.
+func setEffective(call uintptr, id uint32) error {
+	keep := uintptr(unchanged)
+	if _, _, errno := unix.RawSyscall(call, keep, uintptr(id), keep); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
-// dropCapabilities empties all of the thread's capability sets. setfsuid(2)
-// takes only the file capabilities out of the effective set; CAP_SYS_ADMIN,
-// CAP_SYS_PTRACE, CAP_SYS_RESOURCE and others would stay, and some file systems
-// and /proc ask for those.
+// fsID asks for this thread's file-system user or group. setfsuid(2) and
+// setfsgid(2) return the id before the call; one that is not valid changes
+// nothing, so that the call only answers.
+func fsID(call uintptr) uint32 {
+	id, _, _ := unix.RawSyscall(call, uintptr(unchanged), 0, 0)
+	return uint32(id)
+}
+
+// dropCapabilities empties all of the thread's capability sets. Leaving the
+// effective uid 0 empties the effective set, but what is permitted could be
+// raised again.
 func dropCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
 	return unix.Capset(&header, &none[0])
 }
 
-// verify compares the thread's credentials with acc's. An id of -1 is never
-// valid and changes nothing, so that the call only answers.
+// verify compares the thread's credentials with acc's.
 func verify(acc account.Account) error {
-	const query = ^uint32(0)
-	if uid := setID(unix.SYS_SETFSUID, query); uid != acc.UID {
+	if uid := fsID(unix.SYS_SETFSUID); uid != acc.UID {
 		return fmt.Errorf("%w: fsuid is %d", errUnverified, uid)
 	}
-	if gid := setID(unix.SYS_SETFSGID, query); gid != acc.GID {
+	if gid := fsID(unix.SYS_SETFSGID); gid != acc.GID {
 		return fmt.Errorf("%w: fsgid is %d", errUnverified, gid)
+	}
+	if uid := unix.Geteuid(); uid != int(acc.UID) {
+		return fmt.Errorf("%w: effective uid is %d", errUnverified, uid)
 	}
 	groups, err := getGroups()
 	if err != nil {
