@@ -17,15 +17,21 @@ ran_out_of_time() {
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 count=0
-while read -r folder; do
-    while read -r target; do
-        count=$((count + 1))
-        echo "fuzz: $folder $target"
-        if ! go test -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" "$folder" 2>&1 | tee "$log"; then
-            ran_out_of_time "$log" || exit 1
-        fi
-    done < <(go test -list '^Fuzz' "$folder" | grep '^Fuzz')
-done < <(find . \( -path ./.cache -o -path ./tools \) -prune -o -name '*_test.go' -exec grep -l '^func Fuzz' {} + |
+
+fuzz() { # fuzz FOLDER TARGET
+    count=$((count + 1))
+    echo "fuzz: $1 $2"
+    go test -run '^$' -fuzz "^$2\$" -fuzztime "$fuzztime" "$1" 2>&1 | tee "$log" || ran_out_of_time "$log"
+}
+
+mapfile -t folders < <(find . \( -path ./.cache -o -path ./tools \) -prune -o -name '*_test.go' -exec grep -l '^func Fuzz' {} + |
     xargs -r -n 1 dirname | sort -u)
+for folder in "${folders[@]}"; do
+    # Listing compiles the tests, so it may fail.
+    listing=$(go test -list '^Fuzz' "$folder") || { echo "$listing"; exit 1; }
+    for target in $(grep '^Fuzz' <<<"$listing"); do
+        fuzz "$folder" "$target"
+    done
+done
 ((count > 0)) || { echo "fuzz: no fuzz target was found" >&2; exit 1; }
 echo "fuzz: $count targets, $fuzztime each"
