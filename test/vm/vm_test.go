@@ -4,22 +4,22 @@ package vm_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/durationpb"
 
-	guestdv1 "guestd.internal/proto/guestd/v1"
+	"guestd.internal/client"
+	"guestd.internal/test/conformance"
 	"guestd.internal/test/vm"
 )
 
@@ -41,7 +41,7 @@ func TestMicroVM(t *testing.T) {
 
 	t.Run("HostIsServed", func(t *testing.T) { hostIsServed(ctx, t, guest) })
 	t.Run("GuestIsRefusedOverLoopback", func(t *testing.T) { guestIsRefused(ctx, t, guest) })
-	t.Run("Conformance", func(t *testing.T) { conformance(ctx, t, guest) })
+	t.Run("Conformance", func(t *testing.T) { conformanceSuite(t, guest) })
 }
 
 func boot(ctx context.Context, t *testing.T) *vm.VM {
@@ -80,70 +80,56 @@ func boot(ctx context.Context, t *testing.T) *vm.VM {
 	return guest
 }
 
-// hostIsServed is the control of guestIsRefused, and shows that it is the guest
-// that answers.
+// hostIsServed reaches the guest as a host program does, and is the control of
+// guestIsRefused.
 func hostIsServed(ctx context.Context, t *testing.T, guest *vm.VM) {
-	exit, output := run(ctx, t, guest, "uname", "-n")
-	if exit.GetExitCode() != 0 || output != "guest\n" {
-		t.Errorf("uname -n: exit %v, output %q, want status 0 and \"guest\\n\"", exit, output)
+	c := dial(t, guest)
+	output, err := c.Command("uname", "-n").Output(ctx)
+	if err != nil || string(output) != "guest\n" {
+		t.Errorf("uname -n: %q, %v, want \"guest\\n\"", output, err)
 	}
 }
 
-// guestIsRefused has code in the guest dial guestd over loopback vsock.
+// guestIsRefused has code in the guest dial guestd over loopback vsock, as the
+// guest's root: /dev/vsock, which tells the guest's own CID, is root's.
 func guestIsRefused(ctx context.Context, t *testing.T, guest *vm.VM) {
-	exit, output := run(ctx, t, guest, peer, fmt.Sprint(vm.Port))
+	c := dial(t, guest)
+	attempt := c.Command(peer, strconv.Itoa(vm.Port))
+	attempt.User = "root"
+	output, err := attempt.Output(ctx)
 	t.Logf("vsockpeer said:\n%s", output)
-	if exit.GetExitCode() != 0 || exit.GetSignal() != 0 {
-		t.Errorf("vsockpeer's exit is %v, want status 0 (1: served; 2: nothing proven)", exit)
+	if err != nil {
+		t.Errorf("vsockpeer: %v, want exit code 0 (1: served; 2: nothing proven)", err)
 	}
 }
 
-// conformance runs what the suite has for a guest without Python, from outside.
-// The suite is a package of its own with its own main, so it runs as one.
-func conformance(ctx context.Context, t *testing.T, guest *vm.VM) {
-	suite := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^TestTarget$", "./test/conformance")
-	suite.Dir = "../.."
-	suite.Env = append(os.Environ(), "GUESTD_CONFORMANCE_TARGET="+guest.Target())
-	suite.Stdout, suite.Stderr = t.Output(), t.Output()
-	// `go test` passes an interrupt on to the test, which a kill would orphan.
-	suite.Cancel = func() error { return suite.Process.Signal(os.Interrupt) }
-	suite.WaitDelay = 30 * time.Second
-	if err := suite.Run(); err != nil {
-		t.Errorf("the conformance suite against %s: %v", guest.Target(), err)
-	}
-}
-
-// run runs a command in the guest to its end and returns its exit and what it
-// wrote to stdout and stderr together.
-func run(ctx context.Context, t *testing.T, guest *vm.VM, args ...string) (*guestdv1.ProcessExit, string) {
+func dial(t *testing.T, guest *vm.VM) *client.Client {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///guest",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return vm.Dial(ctx, guest.Socket(), vm.Port)
-		}))
+	c, err := client.Dial(guest.Target())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	command := &guestdv1.Arguments{}
-	for _, arg := range args {
-		command.Values = append(command.Values, []byte(arg))
-	}
-	answer, err := guestdv1.NewProcessServiceClient(conn).Run(ctx, &guestdv1.RunRequest{
-		RequestId: t.Name(),
-		Spec: &guestdv1.ProcessSpec{
-			Command: &guestdv1.ProcessSpec_Arguments{Arguments: command},
-			Output:  guestdv1.OutputMode_OUTPUT_MODE_MERGED,
-			Timeout: durationpb.New(2 * time.Minute),
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// conformanceSuite runs what the suite has for a guest without Python, from
+// outside.
+func conformanceSuite(t *testing.T, guest *vm.VM) {
+	conformance.Run(t, conformance.Target{
+		Name: "MicroVM",
+		Dial: func(t *testing.T) *grpc.ClientConn {
+			conn, err := grpc.NewClient("passthrough:///guest",
+				grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+					return vm.Dial(ctx, guest.Socket(), vm.Port)
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			return conn
 		},
+		Capabilities: conformance.Capabilities{Root: true, Bash: true, Slow: true},
 	})
-	if err != nil {
-		t.Fatalf("running %q in the guest: %v", args, err)
-	}
-	var output []byte
-	for _, stream := range answer.GetOutputs() {
-		output = append(append(output, stream.GetHead()...), stream.GetTail()...)
-	}
-	return answer.GetExit(), string(output)
 }
