@@ -88,21 +88,35 @@ func TestBans(t *testing.T) {
 			if !matchesAny(p.ImportPath, b.from) {
 				continue
 			}
-			// What a third party imports of the standard library is not ours to say.
-			reached := p.Imports
-			for _, dep := range p.Deps {
-				if !standard[dep] {
-					reached = append(reached, dep)
+			var found []string
+			for _, dep := range reach(p) {
+				if matchesAny(dep, b.banned) {
+					found = append(found, dep)
 				}
 			}
-			slices.Sort(reached)
-			for _, dep := range slices.Compact(reached) {
-				if matchesAny(dep, b.banned) {
-					t.Errorf("%s must not depend on %s: %s", p.ImportPath, dep, b.reason)
-				}
+			switch len(found) {
+			case 0:
+			case 1:
+				t.Errorf("%s must not depend on %s: %s", p.ImportPath, found[0], b.reason)
+			default:
+				t.Errorf("%s must not depend on %s, nor on %d others that it reaches: %s", p.ImportPath, found[0], len(found)-1, b.reason)
 			}
 		}
 	}
+}
+
+// reach returns what p imports and what that brings in, sorted. Of the standard
+// library it holds only p's own imports: what third parties use of it is not ours
+// to say.
+func reach(p pkg) []string {
+	reached := slices.Clone(p.Imports)
+	for _, dep := range p.Deps {
+		if !standard[dep] {
+			reached = append(reached, dep)
+		}
+	}
+	slices.Sort(reached)
+	return slices.Compact(reached)
 }
 
 // TestMatches pins the rules' little language: a rule that matches nothing
