@@ -69,18 +69,9 @@ func WithConnectTimeout(d time.Duration) Option {
 //
 // It fails only for a target that is malformed: the connection is made when it is first needed.
 func Dial(target string, options ...Option) (*Client, error) {
-	to, err := parseTarget(target)
+	to, conn, err := connect(target, options)
 	if err != nil {
 		return nil, err
-	}
-	var cfg config
-	for _, option := range options {
-		option(&cfg)
-	}
-	d := &dialer{target: to, patience: cfg.patience(to)}
-	conn, err := grpc.NewClient("passthrough:///guestd", dialOptions(d, cfg)...)
-	if err != nil {
-		return nil, fmt.Errorf("preparing the connection to %s: %w", to, err)
 	}
 	return &Client{
 		target:    to,
@@ -91,6 +82,29 @@ func Dial(target string, options ...Option) (*Client, error) {
 		system:    guestdv1.NewSystemServiceClient(conn),
 		health:    healthpb.NewHealthClient(conn),
 	}, nil
+}
+
+// Connect makes the connection of Dial alone, for programs that use the generated stubs themselves. They close it.
+func Connect(target string, options ...Option) (*grpc.ClientConn, error) {
+	_, conn, err := connect(target, options)
+	return conn, err
+}
+
+func connect(text string, options []Option) (target, *grpc.ClientConn, error) {
+	to, err := parseTarget(text)
+	if err != nil {
+		return target{}, nil, err
+	}
+	var cfg config
+	for _, option := range options {
+		option(&cfg)
+	}
+	d := &dialer{target: to, patience: cfg.patience(to)}
+	conn, err := grpc.NewClient("passthrough:///guestd", dialOptions(d, cfg)...)
+	if err != nil {
+		return target{}, nil, fmt.Errorf("preparing the connection to %s: %w", to, err)
+	}
+	return to, conn, nil
 }
 
 func (c config) patience(to target) time.Duration {
