@@ -37,7 +37,7 @@ func serve(t *testing.T, answer string) (path string, request <-chan string) {
 // bytes in one piece.
 func TestDialLeavesWhatFollows(t *testing.T) {
 	path, request := serve(t, "OK 1073741824\nSETTINGS")
-	conn, err := Dial(t.Context(), path, Port)
+	conn, err := dial(t.Context(), path, Port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,9 +60,9 @@ func TestDialRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, _ := serve(t, answer)
-			if conn, err := Dial(t.Context(), path, Port); err == nil {
+			if conn, err := dial(t.Context(), path, Port); err == nil {
 				_ = conn.Close()
-				t.Error("Dial succeeded")
+				t.Error("dial succeeded")
 			}
 		})
 	}

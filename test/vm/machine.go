@@ -66,7 +66,7 @@ func (vm *VM) awaitGuestd(ctx context.Context) error {
 	stop := context.AfterFunc(vm.running, func() { cancel(context.Cause(vm.running)) })
 	defer stop()
 	return retry(ctx, func() error {
-		conn, err := Dial(ctx, vm.Socket(), Port)
+		conn, err := dial(ctx, vm.Socket(), Port)
 		if err != nil {
 			return err
 		}
@@ -99,12 +99,12 @@ const (
 	ackDeadline = 5 * time.Second
 )
 
-// Dial connects to a vsock port of the guest behind the Unix socket at path. The
+// dial connects to a vsock port of the guest behind the Unix socket at path. The
 // error of a port that nobody listens on is io.EOF or a reset.
 //
-// The client has a handshake of its own. This one is for tests that must not
-// depend on it.
-func Dial(ctx context.Context, path string, port uint32) (net.Conn, error) {
+// The client has a handshake of its own, which is under test here and would
+// retry.
+func dial(ctx context.Context, path string, port uint32) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err

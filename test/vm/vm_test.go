@@ -5,7 +5,6 @@ package vm_test
 import (
 	"context"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"guestd.internal/client"
 	"guestd.internal/test/conformance"
@@ -119,11 +117,7 @@ func conformanceSuite(t *testing.T, guest *vm.VM) {
 	conformance.Run(t, conformance.Target{
 		Name: "MicroVM",
 		Dial: func(t *testing.T) *grpc.ClientConn {
-			conn, err := grpc.NewClient("passthrough:///guest",
-				grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-					return vm.Dial(ctx, guest.Socket(), vm.Port)
-				}))
+			conn, err := client.Connect(guest.Target())
 			if err != nil {
 				t.Fatal(err)
 			}
