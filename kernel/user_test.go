@@ -1,0 +1,126 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"guestd.internal/internal/account"
+	"guestd.internal/internal/fscred"
+)
+
+// otherUser returns an account that is not root's; without root there is none
+// that could be served.
+func otherUser(t *testing.T) account.Account {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to run a kernel as somebody else: go test -exec sudo")
+	}
+	acc, err := account.Open("").Lookup("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return acc
+}
+
+func TestKernelRunsAsItsUser(t *testing.T) {
+	acc := otherUser(t)
+	var state string
+	cs := newContexts(t, func(cfg *Config) {
+		cfg.DefaultUser = func() string { return "nobody" }
+		state = cfg.StateDir
+	})
+	out := mustOK(t, cs, "import os; print(os.getuid(), os.geteuid(), os.getgid(), os.getcwd(), oct(os.umask(0o22)))")
+	if want := fmt.Sprintf("%d %d %d / 0o22\n", acc.UID, acc.UID, acc.GID); out.stdout != want {
+		t.Errorf("got %q, want %q", out.stdout, want)
+	}
+	if user := cs.List()[0].User; user != "nobody" {
+		t.Errorf("user %q", user)
+	}
+	folders, err := os.ReadDir(state)
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("folders %v, %v", folders, err)
+	}
+	dir := filepath.Join(state, folders[0].Name())
+	for path, mode := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, connectionFile): 0o600} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != mode || info.Sys().(*syscall.Stat_t).Uid != acc.UID {
+			t.Errorf("%s: %v of uid %d", path, info.Mode(), info.Sys().(*syscall.Stat_t).Uid)
+		}
+	}
+	stranger := account.Account{UID: acc.UID - 1, GID: acc.GID - 1, Home: "/"}
+	err = fscred.Do(stranger, func() error { _, err := os.ReadDir(dir); return err })
+	if !errors.Is(err, os.ErrPermission) {
+		t.Errorf("another user can enter: %v", err)
+	}
+}
+
+// A user can put a link to anything into the kernel's folder.
+func TestForeignSocketIsRefused(t *testing.T) {
+	acc := otherUser(t)
+	dir, err := os.MkdirTemp(stateRoot, "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "root")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := dialUnix(acc, path); !errors.Is(err, os.ErrPermission) {
+		t.Errorf("a socket without permission: %v", err)
+	}
+	if err := os.Chmod(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dialUnix(acc, path); !errors.Is(err, errForeignPeer) {
+		t.Errorf("another user's socket: %v", err)
+	}
+}
+
+func TestStateDirTooLong(t *testing.T) {
+	long := filepath.Join(stateRoot, "s"+strings.Repeat("x", 90))
+	cs := newContexts(t, func(cfg *Config) { cfg.StateDir = long })
+	defer os.RemoveAll(long)
+	if out := execute(t, cs, "1"); out.err == nil || out.err.Name != ErrorKernelStart || !strings.Contains(out.err.Value, "107") {
+		t.Errorf("error %+v", out.err)
+	}
+}
+
+// What a user leaves in the folder is removed with it, and nothing outside.
+func TestFolderIsRemovedWhole(t *testing.T) {
+	cs := newContexts(t)
+	outside := t.TempDir()
+	mustOK(t, cs, fmt.Sprintf(`
+import os
+d = os.path.dirname(os.environ['IPYTHONDIR'])
+os.makedirs(d + '/a/b')
+os.symlink(%q, d + '/a/link')
+os.mkfifo(d + '/fifo')
+os.chmod(d + '/a/b', 0)`, outside))
+	if err := os.WriteFile(filepath.Join(outside, "kept"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := cs.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(stateRoot, "*", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := os.Stat(filepath.Join(outside, "kept")); err != nil {
+		t.Error(err)
+	}
+}
