@@ -160,12 +160,17 @@ func (p *cgroupParent) killAll(g *cgroup) error {
 	if p.kill {
 		return writeExisting(filepath.Join(g.path, "cgroup.kill"), "1")
 	}
-	for { // until nothing new appears: what dies cannot fork
-		sent, err := g.signal(unix.SIGKILL)
-		if err != nil || sent == 0 {
+	for range killPasses { // until nothing is left: what dies cannot fork
+		pids, err := g.pids()
+		if err != nil || len(pids) == 0 {
 			return err
 		}
+		if _, err := g.signalAll(pids, unix.SIGKILL); err != nil {
+			return err
+		}
+		time.Sleep(killInterval)
 	}
+	return errKillPasses
 }
 
 // pids returns the processes in the cgroup and in those below it; zombies are
@@ -210,7 +215,7 @@ func (g *cgroup) holds(pid int) bool {
 	return false
 }
 
-// signal sends sig to each process once and returns how many got it. The pidfd
+// signal sends sig to each process once and returns how many got it. Each pidfd
 // is opened first and membership checked after, so that a number that was reused
 // in between is never hit.
 func (g *cgroup) signal(sig unix.Signal) (sent int, err error) {
@@ -218,6 +223,10 @@ func (g *cgroup) signal(sig unix.Signal) (sent int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	return g.signalAll(pids, sig)
+}
+
+func (g *cgroup) signalAll(pids []int, sig unix.Signal) (sent int, err error) {
 	var errs []error
 	for _, pid := range pids {
 		ok, err := signalChecked(pid, sig, func() bool { return g.holds(pid) })
@@ -234,7 +243,7 @@ func (g *cgroup) signal(sig unix.Signal) (sent int, err error) {
 func (g *cgroup) oomKilled() bool {
 	data, err := os.ReadFile(filepath.Join(g.path, "memory.events"))
 	if err != nil {
-		return false // no memory controller
+		return false
 	}
 	for line := range strings.Lines(string(data)) {
 		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {

@@ -103,7 +103,7 @@ func (c *Child) wait() {
 	}
 	if c.cgroup == nil {
 		c.end = clockTicks()
-	} else {
+	} else if c.spawner.cgroups.memory {
 		c.status.OOMKilled = c.cgroup.oomKilled()
 	}
 	close(c.done)
@@ -160,9 +160,9 @@ func (c *Child) Signal(sig syscall.Signal, scope Scope) error {
 	return nil
 }
 
-// Release gives the child back: its pidfd, and its cgroup folder as soon as the
-// tree is empty. The leader, if it still runs, is reaped all the same. Releasing
-// twice is fine; signals return os.ErrProcessDone afterwards.
+// Release gives the child back: its pidfd once the leader has ended, and its
+// cgroup folder as soon as the tree is empty. It ends no process, and a leader
+// that still runs is waited for all the same. Releasing twice is fine.
 func (c *Child) Release() {
 	c.mu.Lock()
 	first := !c.released

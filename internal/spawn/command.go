@@ -132,13 +132,14 @@ func (cmd *Command) environment() []string {
 		last[name] = i
 	}
 	env := make([]string, 0, len(cmd.Env)+1)
+	env = append(env, IDVariable+"="+cmd.ID) // first: environments are searched up to a limit
 	for i, entry := range cmd.Env {
 		name, _, _ := strings.Cut(entry, "=")
 		if last[name] == i && name != IDVariable {
 			env = append(env, entry)
 		}
 	}
-	return append(env, IDVariable+"="+cmd.ID)
+	return env
 }
 
 // files returns the child's descriptors. Fd puts each into blocking mode.

@@ -113,7 +113,7 @@ func FuzzParseStat(f *testing.F) {
 
 func TestParseStat(t *testing.T) {
 	got, err := parseStat([]byte("7 (a) R 9 9) S 3 7 6 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12345 0\n"))
-	if want := (process{pid: 7, ppid: 3, session: 6, start: 12345, state: 'S'}); err != nil || got != want {
+	if want := (process{pid: 7, ppid: 3, session: 6, start: 12345, state: 'S', threads: 1}); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +26,9 @@ const helperWord = "spawn-test-helper"
 var helpers = map[string]func(args []string){
 	"report": func([]string) { helperReport() },
 	"fds":    func([]string) { helperFDs() },
+
+	"unprivileged": func([]string) { helperUnprivileged() },
+	"headless":     func([]string) { helperHeadless() },
 }
 
 func TestMain(m *testing.M) {
@@ -92,6 +96,17 @@ func helperFDs() {
 	}
 }
 
+// helperHeadless ends its main thread and goes on with the others.
+func helperHeadless() {
+	go func() {
+		for {
+			time.Sleep(time.Hour)
+		}
+	}()
+	// The main goroutine is on the main thread: package fscred sees to that.
+	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
+}
+
 func statusFields(pid string) map[string]string {
 	fields := make(map[string]string)
 	data, _ := os.ReadFile("/proc/" + pid + "/status")
@@ -125,6 +140,14 @@ func eachTreeMode(t *testing.T, test func(t *testing.T, s *Spawner)) {
 		if s.cgroups == nil {
 			t.Skip("no writable cgroup v2 mount; try: mount -t cgroup2 none /sys/fs/cgroup")
 		}
+		test(t, s)
+	})
+	t.Run("cgroup without kill file", func(t *testing.T) {
+		s := newSpawner(t, Config{})
+		if s.cgroups == nil {
+			t.Skip("no writable cgroup v2 mount")
+		}
+		s.cgroups.kill = false
 		test(t, s)
 	})
 	t.Run("audit", func(t *testing.T) {

@@ -15,7 +15,8 @@ type process struct {
 	ppid    int
 	session int
 	start   uint64 // clock ticks since boot
-	state   byte   // 'Z' is a zombie
+	state   byte   // of the main thread; 'Z' is a zombie
+	threads int    // the main thread counts until it is waited for
 }
 
 // processKey names a process for as long as the machine runs, unlike its pid.
@@ -26,7 +27,11 @@ type processKey struct {
 
 func (p process) key() processKey { return processKey{p.pid, p.start} }
 
-func (p process) zombie() bool { return p.state == 'Z' || p.state == 'X' }
+// zombie says that nothing of the process runs any more. One whose main thread
+// alone has ended looks dead and is not.
+func (p process) zombie() bool {
+	return (p.state == 'Z' || p.state == 'X') && p.threads <= 1
+}
 
 // unchanged says whether the pid still belongs to this process.
 func (p process) unchanged() bool {
@@ -45,8 +50,8 @@ func readProcess(pid int) (process, error) {
 	return parseStat(data)
 }
 
-// parseStat parses "PID (NAME) STATE PPID PGRP SESSION …", start time being field
-// 22 (proc_pid_stat(5)). The name is the process's own choice and may contain
+// parseStat parses "PID (NAME) STATE PPID PGRP SESSION …", the number of threads
+// being field 20 and the start time 22 (proc_pid_stat(5)). The name is the process's own choice and may contain
 // blanks and parentheses.
 func parseStat(data []byte) (process, error) {
 	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
@@ -57,11 +62,12 @@ func parseStat(data []byte) (process, error) {
 	if len(fields) < 20 || len(fields[0]) != 1 {
 		return process{}, errMalformedStat
 	}
-	var errs [4]error
+	var errs [5]error
 	p := process{state: fields[0][0]}
 	p.pid, errs[0] = strconv.Atoi(strings.TrimSpace(string(data[:open])))
 	p.ppid, errs[1] = strconv.Atoi(fields[1])
 	p.session, errs[2] = strconv.Atoi(fields[3])
+	p.threads, errs[4] = strconv.Atoi(fields[17])
 	p.start, errs[3] = strconv.ParseUint(fields[19], 10, 64)
 	if errors.Join(errs[:]...) != nil {
 		return process{}, errMalformedStat

@@ -20,7 +20,7 @@ func TestAChildStartsWithADaemonsNothing(t *testing.T) {
 			c.Env = []string{"A=1", "B=2", "A=3", IDVariable + "=forged"}
 			c.Dir, id = "/usr", c.ID
 		})
-		if diff := cmp.Diff([]string{"B=2", "A=3", IDVariable + "=" + id}, r.Env); diff != "" {
+		if diff := cmp.Diff([]string{IDVariable + "=" + id, "B=2", "A=3"}, r.Env); diff != "" {
 			t.Errorf("environment (-want +got):\n%s", diff)
 		}
 		if r.SID != r.PID || r.PGID != r.PID {

@@ -84,15 +84,16 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// killPasses bounds killFound: a fork storm that guestd cannot outrun must not
-// keep it busy for ever.
+// killPasses bounds the search for more to kill: a fork storm that guestd cannot
+// outrun, or a process that cannot die, must not keep it busy for ever.
 const (
 	killPasses   = 200
 	killInterval = time.Millisecond
 )
 
-// killFound kills the tree by what /proc shows. What was found is stopped first:
-// a storm that forks faster than /proc can be read would otherwise stay ahead.
+var errKillPasses = errors.New("processes are left after many rounds of killing")
+
+// killFound kills the tree by what /proc shows.
 func (c *Child) killFound() error {
 	c.reap.Lock() // keeps the leader's number from being reused
 	defer c.reap.Unlock()
@@ -116,11 +117,11 @@ func (c *Child) killFound() error {
 		}
 		time.Sleep(killInterval)
 	}
-	return errors.New("new processes appeared faster than they could be killed")
+	return errKillPasses
 }
 
 // killMembers stops all, then kills all: none forks while the others are dealt
-// with.
+// with, and none is orphaned while it can still fork.
 func (c *Child) killMembers(members []process) error {
 	var errs []error
 	for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
