@@ -72,4 +72,3 @@ func checkLabels(field string, labels map[string]string) error {
 	}
 	return nil
 }
-

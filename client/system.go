@@ -37,16 +37,16 @@ func (c *Client) check(ctx context.Context, service string, options ...grpc.Call
 
 // Info describes guestd and its guest. Its fields are those of the proto's GetInfoResponse, where each is documented.
 type Info struct {
-	Version, Commit, APIVersion       string
-	InstanceID, BootID                string
-	StartTime                         time.Time
-	Features                          []string
-	Degraded                          []string
-	Limits                            Limits
-	DefaultUser                       string
-	HostName, KernelRelease, Platform string
-	Root                              bool
-	Generation                        string
+	Version, Commit, APIVersion           string
+	InstanceID, BootID                    string
+	StartTime                             time.Time
+	Features                              []string
+	Degraded                              []string
+	Limits                                Limits
+	DefaultUser                           string
+	HostName, KernelRelease, Architecture string
+	Root                                  bool
+	Generation                            string
 }
 
 // Limits are guestd's own limits; sizes are in bytes.
@@ -75,7 +75,7 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 			KeepFinished: l.GetKeepFinished().AsDuration(),
 		},
 		DefaultUser: r.GetDefaultUser(),
-		HostName:    r.GetHostName(), KernelRelease: r.GetKernelRelease(), Platform: r.GetArchitecture(),
+		HostName:    r.GetHostName(), KernelRelease: r.GetKernelRelease(), Architecture: r.GetArchitecture(),
 		Root: r.GetRoot(), Generation: r.GetGeneration(),
 	}, nil
 }

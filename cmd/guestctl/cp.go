@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"guestd.internal/client"
+)
+
+// cpFlags are the flags of cp.
+type cpFlags struct {
+	user  string
+	fsync bool
+	quiet bool
+}
+
+func newCp(a *app) *cobra.Command {
+	var f cpFlags
+	cmd := &cobra.Command{
+		Use:   "cp [flags] SOURCE DESTINATION",
+		Short: "Copy a file into or out of the guest",
+		Long: `Copy a file into the guest, or out of it. Paths of the guest begin with a colon; those without a slash behind it start at the user's home. A single
+hyphen is stdin or stdout. A destination that is a directory gets the file under its own name.
+
+The file's mode is kept. What was there is replaced at once, when all has arrived: an interrupted copy leaves no half file.`,
+		Example: `  guestctl cp report.csv :/srv/data/
+  guestctl cp :/var/log/syslog .
+  tar c src | guestctl cp - :src.tar
+  guestctl cp :/etc/passwd - | wc -l`,
+		Args: exactly(2, "a source and a destination"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.cp(cmd.Context(), f, args[0], args[1]) },
+	}
+	addUserFlag(cmd.Flags(), &f.user)
+	cmd.Flags().BoolVar(&f.fsync, "fsync", false, "return only when the copy is on the guest's disk")
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
+	return cmd
+}
+
+func (a *app) cp(ctx context.Context, f cpFlags, source, destination string) error {
+	from, fromGuest := guestPath(source)
+	to, toGuest := guestPath(destination)
+	switch {
+	case fromGuest && toGuest:
+		return errors.New("both paths are the guest's: exec cp copies within it")
+	case fromGuest:
+		return a.download(ctx, f, from, destination)
+	case toGuest:
+		return a.upload(ctx, f, source, to)
+	default:
+		return errors.New("neither path is the guest's: those begin with a colon, as :/tmp/file does")
+	}
+}
+
+// guestPath tells whether a path is the guest's, and without its colon which. The colon alone is the home.
+func guestPath(text string) (string, bool) {
+	name, is := strings.CutPrefix(text, ":")
+	if is && name == "" {
+		name = "."
+	}
+	return name, is
+}
+
+// upload copies a local file, or stdin, into the guest.
+func (a *app) upload(ctx context.Context, f cpFlags, source, destination string) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	file, info, err := a.openSource(ctx, source)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	destination, err = guestDestination(ctx, c, destination, source, f.user)
+	if err != nil {
+		return err
+	}
+	options := &client.WriteOptions{User: f.user, Fsync: f.fsync}
+	var size uint64
+	if info != nil && info.Mode().IsRegular() {
+		mode := info.Mode()
+		size = uint64(info.Size())
+		options.Mode = &mode
+	}
+	bar := a.newProgress(path.Base(destination), size, f.quiet)
+	defer bar.end()
+	_, err = upload(ctx, c, bar.reader(file), destination, options)
+	return err
+}
+
+// openSource opens what is copied; "-" is stdin, which has no info.
+func (a *app) openSource(ctx context.Context, source string) (io.ReadCloser, fs.FileInfo, error) {
+	if source == "-" {
+		return io.NopCloser((&stdinReader{file: a.stdin}).until(ctx)), nil, nil
+	}
+	file, err := os.Open(source)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory: cp copies single files", source)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, info, nil
+}
+
+// guestDestination is the file's path in the guest: below the destination if that is a directory.
+func guestDestination(ctx context.Context, c *client.Client, destination, source, user string) (string, error) {
+	into, err := isGuestDir(ctx, c, destination, user)
+	if err != nil {
+		return "", err
+	}
+	if !into && !strings.HasSuffix(destination, "/") {
+		return destination, nil
+	}
+	if source == "-" {
+		return "", fmt.Errorf("%s is a directory, and stdin has no name to put there", quoteUnprintable(destination))
+	}
+	if !into {
+		return "", fmt.Errorf("the guest has no directory %s", quoteUnprintable(destination))
+	}
+	return path.Join(destination, filepath.Base(source)), nil
+}
+
+// upload streams r into a file of the guest. What r fails with leaves the old file whole.
+func upload(ctx context.Context, c *client.Client, r io.Reader, destination string, options *client.WriteOptions) (*client.WriteResult, error) {
+	w, err := c.Create(ctx, destination, options)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	if _, err := w.ReadFrom(r); err != nil {
+		return nil, err
+	}
+	return w.Commit()
+}
+
+// download copies a file of the guest to a local path, or to stdout.
+func (a *app) download(ctx context.Context, f cpFlags, source, destination string) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := c.Open(ctx, source, &client.ReadOptions{User: f.user})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	bar := a.newProgress(path.Base(source), r.Info().Bytes, f.quiet)
+	defer bar.end()
+	if destination == "-" {
+		_, err := io.Copy(a.stdout, bar.reader(r))
+		return err
+	}
+	destination, err = localDestination(destination, source)
+	if err != nil {
+		return err
+	}
+	return replaceFile(destination, bar.reader(r), r.Info().Mode().Perm())
+}
+
+// localDestination is the file's local path: below the destination if that is a directory.
+func localDestination(destination, source string) (string, error) {
+	info, err := os.Stat(destination)
+	switch {
+	case err == nil && info.IsDir():
+		return filepath.Join(destination, path.Base(source)), nil
+	case strings.HasSuffix(destination, "/"):
+		return "", fmt.Errorf("there is no directory %s", destination)
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		return destination, nil
+	default:
+		return "", err
+	}
+}

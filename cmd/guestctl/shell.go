@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+func newShell(a *app) *cobra.Command {
+	var user string
+	cmd := &cobra.Command{
+		Use:   "shell [-u USER]",
+		Short: "Open a login shell in a terminal",
+		Long: `Open the user's login shell in a terminal of the guest. Where stdin is no terminal the shell reads its commands from there, without a terminal.
+
+exit, Ctrl-D or the end of the connection end it; its exit code is guestctl's.`,
+		Example: `  guestctl shell
+  guestctl shell -u root
+  echo 'uname -a' | guestctl shell`,
+		Args: exactly(0, "no command (exec runs one)"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.shell(cmd.Context(), user) },
+	}
+	addUserFlag(cmd.Flags(), &user)
+	return cmd
+}
+
+func (a *app) shell(ctx context.Context, user string) error {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	cmd := c.Command()
+	cmd.Login, cmd.User = true, user
+	if isTerminal(a.stdin) {
+		return a.runInTerminal(ctx, cmd, true)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
+	if err := cmd.Start(ctx); err != nil {
+		return err
+	}
+	return a.follow(cmd)
+}
