@@ -76,7 +76,7 @@ bench: ## Run the benchmarks that match BENCH (all)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: test-vm
-test-vm: ## Boot a microVM with guestd in it and test it from outside
+test-vm: ## Boot a microVM with guestd in it and test it from outside (VM_ACCEL=kvm: not by emulation)
 	@scripts/setup.sh vm
 	@scripts/vm-parts.sh
 	@$(MAKE) build
