@@ -1,0 +1,48 @@
+package proc
+
+import (
+	osexec "os/exec"
+	"testing"
+)
+
+// BenchmarkTrue compares a process with an attached reader with os/exec.
+func BenchmarkTrue(b *testing.B) {
+	b.Run("os/exec", func(b *testing.B) {
+		for b.Loop() {
+			if err := osexec.Command("/bin/true").Run(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("exec", func(b *testing.B) {
+		table := newTable(b, func(c *Config) { c.MaxFinished = 10 })
+		for b.Loop() {
+			exec(b, table, Spec{Args: []string{"/bin/true"}})
+		}
+	})
+	b.Run("capture", func(b *testing.B) {
+		table := newTable(b, func(c *Config) { c.MaxFinished = 10 })
+		for b.Loop() {
+			if _, err := table.Capture(b.Context(), Spec{Args: []string{"/bin/true"}}, nil, 256<<10); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("spawn", func(b *testing.B) {
+		table := newTable(b)
+		for b.Loop() {
+			l := &launch{process: table.newProcess(Spec{Args: []string{"/bin/true"}})}
+			if err := l.prepare(); err != nil {
+				b.Fatal(err)
+			}
+			child, err := spawner.Start(l.command)
+			if err != nil {
+				b.Fatal(err)
+			}
+			l.closeChildEnds()
+			<-child.Done()
+			child.Release()
+			l.abort()
+		}
+	})
+}

@@ -1,0 +1,203 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"guestd.internal/internal/spawn"
+)
+
+// children are what a command may leave behind. Each waits for its child to be
+// there, so that nothing depends on timing.
+var children = map[string]string{
+	"none":         "",
+	"holds stdout": "sleep 1000 & ",
+	"setsid":       "setsid sleep 1000 & ",
+	"daemon":       "(setsid sleep 1000 >/dev/null 2>&1 </dev/null &) ; ",
+	"ignores TERM": "(trap '' TERM HUP; while :; do sleep 1000; done) & ",
+	"writes":       "(trap '' TERM HUP; while :; do echo noise; done) & ",
+}
+
+// TestExitMatrix ends leaders in three ways with all kinds of children left,
+// with pipes, merged and in a terminal: the exit comes with all that the leader
+// wrote, however long the children live, and a kill leaves nothing.
+func TestExitMatrix(t *testing.T) {
+	table := newTable(t)
+	grace := 100 * time.Millisecond
+	ends := map[string]struct {
+		line  string
+		check func(Exit) bool
+	}{
+		"exits":     {"exit 7", func(e Exit) bool { return e.Code == 7 && !e.TimedOut }},
+		"is killed": {"kill -9 $$", func(e Exit) bool { return e.Signal == syscall.SIGKILL && e.Code == -1 && !e.TimedOut }},
+		"times out": {"exec sleep 1000", func(e Exit) bool { return e.TimedOut && e.Signal != 0 }},
+	}
+	kinds := map[string]func(*Spec){
+		"pipe":     func(*Spec) {},
+		"merged":   func(s *Spec) { s.Merge = true },
+		"terminal": func(s *Spec) { s.Terminal = &Size{} },
+	}
+	for childName, child := range children {
+		for endName, end := range ends {
+			for kindName, kind := range kinds {
+				t.Run(childName+"/"+endName+"/"+kindName, func(t *testing.T) {
+					t.Parallel()
+					spec := shell(child + "seq 1 5000; printf LAST; " + end.line)
+					spec.KillGrace = &grace
+					if endName == "times out" {
+						spec.Timeout = 500 * time.Millisecond
+					}
+					kind(&spec)
+					checkEnd(t, table, spec, end.check)
+				})
+			}
+		}
+	}
+}
+
+func checkEnd(t *testing.T, table *Table, spec Spec, check func(Exit) bool) {
+	p, a, err := table.Exec(t.Context(), spec, AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := listen(t, a)
+	if !check(*h.exit) {
+		t.Errorf("ended %+v", h.exit)
+	}
+	stream := p.outputs[0].stream
+	text := strings.ReplaceAll(strings.ReplaceAll(h.text(stream), "\r", ""), "noise\n", "")
+	if n := strings.Count(text, "\n"); n != 5000 || !strings.Contains(text, "LAST") {
+		t.Errorf("%d lines, ending in %q", n, text[max(0, len(text)-20):])
+	}
+	if err := p.Signal(syscall.SIGKILL, spawn.Tree); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Error(err)
+	}
+	// Nothing of the tree is left to hold a stream.
+	select {
+	case <-p.done:
+	case <-within(t).Done():
+		t.Fatal("its streams are still held")
+	}
+}
+
+// TestTailsSurviveLoad runs many short commands at once, each of which ends
+// right after its output.
+func TestTailsSurviveLoad(t *testing.T) {
+	table := newTable(t)
+	rounds := 60
+	if testing.Short() {
+		rounds = 10
+	}
+	for worker := range 4 {
+		t.Run(fmt.Sprint(worker), func(t *testing.T) {
+			t.Parallel()
+			for i := range rounds {
+				size := 1 + (i*i*977+worker*40_000)%200_000
+				line := fmt.Sprintf("head -c %d /dev/zero; printf END; head -c 70000 /dev/zero >&2", size)
+				if i%3 == 0 {
+					line = "sleep 1000 & " + line
+				}
+				p, a, err := table.Exec(t.Context(), shell(line), AttachOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				h := listen(t, a)
+				if got := h.output[Stdout].Len(); got != size+3 || h.output[Stderr].Len() != 70000 {
+					t.Fatalf("%d of %d bytes, %d on stderr", got, size+3, h.output[Stderr].Len())
+				}
+				_ = p.Signal(syscall.SIGKILL, spawn.Tree)
+			}
+		})
+	}
+}
+
+func TestExitIsKnownWhileNobodyReads(t *testing.T) {
+	table := newTable(t)
+	p, a, err := table.Exec(t.Context(), shell("yes & sleep 0.1; exit 3"), AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	exit, err := p.Wait(within(t))
+	if err != nil || exit.Code != 3 {
+		t.Fatalf("%+v, %v", exit, err)
+	}
+	if info := p.Info(); info.State != Ended || info.Exit == nil || info.Exit.Code != 3 {
+		t.Fatalf("%+v", info)
+	}
+}
+
+func TestOutputAfterTheExitCanBeFollowed(t *testing.T) {
+	table := newTable(t)
+	path := fifo(t)
+	p, a, err := table.Exec(t.Context(), shell("(read x; echo $x; echo later >&2) <"+path+" & echo now"),
+		AttachOptions{FollowAfterExit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.settled // what is written before the mark is no later output
+	write(t, path, "then\n")
+	h := listen(t, a)
+	if h.text(Stdout) != "now\nthen\n" || h.text(Stderr) != "later\n" || h.afterEnd != len("then\nlater\n") {
+		t.Fatalf("%q, %q, %d after the exit", h.text(Stdout), h.text(Stderr), h.afterEnd)
+	}
+}
+
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := t.TempDir() + "/fifo"
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestTimeoutRunsWhateverReadersDo(t *testing.T) {
+	table := newTable(t)
+	spec := shell("trap '' TERM; yes")
+	grace := time.Duration(0)
+	spec.Timeout, spec.KillGrace = 100*time.Millisecond, &grace
+	p, a, err := table.Exec(t.Context(), spec, AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close() // never reads
+	exit, err := p.Wait(within(t))
+	if err != nil || !exit.TimedOut || exit.Signal != syscall.SIGKILL {
+		t.Fatalf("%+v, %v", exit, err)
+	}
+}
+
+func TestSignalsReachTheTreeOrTheLeader(t *testing.T) {
+	table := newTable(t)
+	p, a, err := table.Exec(t.Context(), shell("trap 'echo leader; exit' USR1; sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do sleep 0.01; done' & while :; do sleep 0.01; done"), AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "ready", func() bool { return p.Info().Output[0].Offset > 0 })
+	if err := p.Signal(syscall.SIGUSR1, spawn.Leader); err != nil {
+		t.Fatal(err)
+	}
+	if h := listen(t, a); h.text(Stdout) != "ready\nleader\n" {
+		t.Fatalf("got %q", h.text(Stdout))
+	}
+	a, err = p.Attach(AttachOptions{FromNow: true, FollowAfterExit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Signal(syscall.SIGUSR1, spawn.Tree); err != nil {
+		t.Fatal(err)
+	}
+	if h := listen(t, a); h.text(Stdout) != "child\n" {
+		t.Fatalf("got %q", h.text(Stdout))
+	}
+	var invalid *InvalidError
+	if err := p.Signal(65, spawn.Tree); !errors.As(err, &invalid) {
+		t.Fatalf("got %v", err)
+	}
+}

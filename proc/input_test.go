@@ -1,0 +1,233 @@
+package proc
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"guestd.internal/internal/account"
+	"guestd.internal/internal/outlog"
+	"guestd.internal/internal/spawn"
+)
+
+func mustCurrent(t *testing.T) account.Account {
+	t.Helper()
+	acc, err := account.Open("").Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return acc
+}
+
+// write writes to a FIFO that somebody has open or will open.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func withStdin(spec Spec) Spec {
+	spec.Stdin = true
+	return spec
+}
+
+func TestInputStreamsWithoutLimit(t *testing.T) {
+	table := newTable(t)
+	p, a, err := table.Exec(t.Context(), withStdin(Spec{Args: []string{"sha256sum"}}), AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := sha256.New()
+	block := bytes.Repeat([]byte("guestd input "), 30_000)
+	var offset uint64
+	for range 300 { // 117 MB
+		accepted, err := p.WriteInput(within(t), offset, block)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hash.Write(block)
+		if offset += uint64(len(block)); accepted != offset {
+			t.Fatalf("accepted %d of %d", accepted, offset)
+		}
+	}
+	if err := p.CloseInput(offset); err != nil {
+		t.Fatal(err)
+	}
+	h := listen(t, a)
+	if want := fmt.Sprintf("%x  -\n", hash.Sum(nil)); h.text(Stdout) != want {
+		t.Fatalf("got %q, want %q", h.text(Stdout), want)
+	}
+	if h.input.Accepted != offset {
+		t.Fatalf("told that %d of %d bytes were taken", h.input.Accepted, offset)
+	}
+}
+
+func TestInputIsTakenOnceHoweverOftenItIsSent(t *testing.T) {
+	table := newTable(t)
+	p, a, err := table.Exec(t.Context(), withStdin(Spec{Args: []string{"cat"}}), AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, send := range []struct {
+		offset uint64
+		data   string
+		want   uint64
+	}{{0, "abc", 3}, {0, "abc", 3}, {1, "bcdef", 6}, {2, "c", 6}, {6, "", 6}, {AtEnd, "g", 7}} {
+		if got, err := p.WriteInput(t.Context(), send.offset, []byte(send.data)); err != nil || got != send.want {
+			t.Fatalf("%+v: %d, %v", send, got, err)
+		}
+	}
+	var hole *outlog.OffsetError
+	if _, err := p.WriteInput(t.Context(), 9, []byte("x")); !errors.As(err, &hole) || hole.End != 7 {
+		t.Fatalf("got %v", err)
+	}
+	if err := p.CloseInput(8); !errors.As(err, &hole) {
+		t.Fatalf("got %v", err)
+	}
+	var invalid *InvalidError
+	if err := p.CloseInput(6); !errors.As(err, &invalid) {
+		t.Fatalf("got %v", err)
+	}
+	for range 2 {
+		if err := p.CloseInput(7); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.WriteInput(t.Context(), 7, []byte("x")); !errors.Is(err, ErrInputClosed) {
+		t.Fatalf("got %v", err)
+	}
+	if h := listen(t, a); h.text(Stdout) != "abcdefg" {
+		t.Fatalf("got %q", h.text(Stdout))
+	}
+}
+
+func TestInputWaitsForAProgramThatDoesNotRead(t *testing.T) {
+	table := newTable(t)
+	for name, spec := range map[string]Spec{
+		"pipe":     withStdin(Spec{Args: []string{"sleep", "1000"}}),
+		"terminal": inTerminal("stty raw -echo; echo ready; sleep 1000", Size{}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := table.Start(t.Context(), spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if spec.Terminal != nil {
+				eventually(t, "ready", func() bool { return p.Info().Output[0].Offset > 0 })
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			stop := errors.New("enough")
+			result := make(chan error)
+			go func() {
+				_, err := p.WriteInput(ctx, 0, make([]byte, 4*InputWindow))
+				result <- err
+			}()
+			eventually(t, "the window is full", func() bool { return p.InputOffset() >= InputWindow })
+			// Neither closing nor signals wait behind it.
+			if err := p.CloseInput(AtEnd); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Signal(syscall.SIGCONT, spawn.Tree); err != nil {
+				t.Fatal(err)
+			}
+			if spec.Terminal != nil {
+				cancel(stop)
+				if err := <-result; !errors.Is(err, stop) {
+					t.Fatalf("got %v", err)
+				}
+			}
+			if err := p.Signal(syscall.SIGKILL, spawn.Tree); err != nil {
+				t.Fatal(err)
+			}
+			if spec.Terminal == nil {
+				if err := <-result; !errors.Is(err, ErrInputClosed) {
+					t.Fatalf("got %v", err)
+				}
+			}
+			cancel(stop)
+			if _, err := p.Wait(within(t)); err != nil {
+				t.Fatal(err)
+			}
+			<-p.done
+		})
+	}
+}
+
+func TestInputToAProgramThatClosedItsStdinIsTold(t *testing.T) {
+	table := newTable(t)
+	p, a, err := table.Exec(t.Context(), withStdin(shell("exec <&-; echo ready; sleep 1000")), AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "ready", func() bool { return p.Info().Output[0].Offset > 0 })
+	_, _ = p.WriteInput(t.Context(), 0, []byte("x")) // meets EPIPE
+	if _, err := p.WriteInput(t.Context(), 1, []byte("x")); !errors.Is(err, ErrInputClosed) {
+		t.Fatalf("got %v", err)
+	}
+	for {
+		event, err := a.Next(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, ok := event.(InputStatus); ok {
+			if !status.Closed {
+				t.Fatalf("got %+v", status)
+			}
+			break
+		}
+	}
+	a.Close()
+	if err := p.Signal(syscall.SIGKILL, spawn.Tree); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProcessWithoutStdinTakesNone(t *testing.T) {
+	table := newTable(t)
+	p, err := table.Start(t.Context(), shell("sleep 1000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.WriteInput(t.Context(), 0, []byte("x")); !errors.Is(err, ErrNoInput) {
+		t.Fatalf("got %v", err)
+	}
+	if err := p.CloseInput(0); !errors.Is(err, ErrNoInput) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestInputGoesOnAfterTheReaderOfATerminalWentAway(t *testing.T) {
+	table := newTable(t)
+	p, err := table.Start(t.Context(), inTerminal("stty -echo; echo ready; read a; read b; echo $a$b", Size{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "ready", func() bool { return p.Info().Output[0].Offset > 0 })
+	for i, text := range []string{"x\n", "y\n"} {
+		if _, err := p.WriteInput(t.Context(), uint64(2*i), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.Wait(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.Attach(AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := listen(t, a); !strings.Contains(h.text(Terminal), "xy") {
+		t.Fatalf("got %q", h.text(Terminal))
+	}
+}
