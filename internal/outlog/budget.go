@@ -38,6 +38,15 @@ func NewBudget(memory uint64) *Budget {
 	return &Budget{live: eighth, kept: min(eighth, endedBudget)}
 }
 
+// Limit is how many bytes live logs may hold before their limits fall, 0 for no
+// bound.
+func (b *Budget) Limit() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.live
+}
+
 // Used returns the bytes of memory that live and ended logs hold.
 func (b *Budget) Used() (live, ended int64) {
 	b.mu.Lock()
