@@ -136,3 +136,12 @@ func (l *Listener) Addr() net.Addr {
 	}
 	return &net.UnixAddr{Name: l.address.String(), Net: string(l.address.Kind)}
 }
+
+// String is the address that was opened, as ParseAddress reads it, with the port
+// that was taken where 0 was asked for.
+func (l *Listener) String() string {
+	if l.address.Kind == TCP {
+		return "tcp://" + l.Addr().String()
+	}
+	return l.address.String()
+}
