@@ -33,12 +33,18 @@ const bootDeadline = 3 * time.Minute
 
 // TestMicroVM boots one guest and runs everything in it, in order.
 func TestMicroVM(t *testing.T) {
-	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	guest := boot(ctx, t)
+	guest := boot(interrupted, t)
+	// The suite has no context to cancel: an interrupt ends the guest and all of this.
+	keep := context.AfterFunc(interrupted, func() {
+		_ = guest.Close()
+		os.Exit(1)
+	})
+	defer keep()
 
-	t.Run("HostIsServed", func(t *testing.T) { hostIsServed(ctx, t, guest) })
-	t.Run("GuestIsRefusedOverLoopback", func(t *testing.T) { guestIsRefused(ctx, t, guest) })
+	t.Run("HostIsServed", func(t *testing.T) { hostIsServed(t, guest) })
+	t.Run("GuestIsRefusedOverLoopback", func(t *testing.T) { guestIsRefused(t, guest) })
 	t.Run("Conformance", func(t *testing.T) { conformanceSuite(t, guest) })
 }
 
@@ -80,9 +86,9 @@ func boot(ctx context.Context, t *testing.T) *vm.VM {
 
 // hostIsServed reaches the guest as a host program does, and is the control of
 // guestIsRefused.
-func hostIsServed(ctx context.Context, t *testing.T, guest *vm.VM) {
+func hostIsServed(t *testing.T, guest *vm.VM) {
 	c := dial(t, guest)
-	output, err := c.Command("uname", "-n").Output(ctx)
+	output, err := c.Command("uname", "-n").Output(t.Context())
 	if err != nil || string(output) != "guest\n" {
 		t.Errorf("uname -n: %q, %v, want \"guest\\n\"", output, err)
 	}
@@ -90,11 +96,11 @@ func hostIsServed(ctx context.Context, t *testing.T, guest *vm.VM) {
 
 // guestIsRefused has code in the guest dial guestd over loopback vsock, as the
 // guest's root: /dev/vsock, which tells the guest's own CID, is root's.
-func guestIsRefused(ctx context.Context, t *testing.T, guest *vm.VM) {
+func guestIsRefused(t *testing.T, guest *vm.VM) {
 	c := dial(t, guest)
 	attempt := c.Command(peer, strconv.Itoa(vm.Port))
 	attempt.User = "root"
-	output, err := attempt.Output(ctx)
+	output, err := attempt.Output(t.Context())
 	t.Logf("vsockpeer said:\n%s", output)
 	if err != nil {
 		t.Errorf("vsockpeer: %v, want exit code 0 (1: served; 2: nothing proven)", err)
