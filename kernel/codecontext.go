@@ -4,39 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"guestd.internal/kernel/internal/jupyter"
 )
-
-// State says what a context is doing.
-type State int
-
-// States.
-const (
-	NoKernel     State = iota // the next execution starts one
-	Starting                  // a kernel is starting
-	Idle                      // a kernel is ready
-	Busy                      // an execution runs
-	Interrupting              // an execution is being interrupted
-)
-
-// Info describes a context.
-type Info struct {
-	ID         string
-	Language   string
-	User       string // the account's name, or its uid
-	Created    time.Time
-	State      State
-	Queued     int    // executions that wait
-	Execution  string // the id of the running execution, or ""
-	Generation uint64 // of the current or last kernel; 0 before the first
-	PID        int    // of the kernel; 0 without
-	// BackgroundBytes counts the text that came from earlier executions after
-	// their end, from threads for example. It belongs to none.
-	BackgroundBytes uint64
-}
 
 // codeContext is one context. Its loop owns all fields but those that the mutex
 // protects.
@@ -98,72 +71,6 @@ func newCodeContext(id string, l launcher, keep func(*Execution)) *codeContext {
 	return c
 }
 
-// submit puts an execution into the queue.
-func (c *codeContext) submit(x *Execution) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return ErrClosed
-	}
-	if len(c.queue) >= MaxQueue {
-		return ErrQueueFull
-	}
-	position := len(c.queue)
-	if c.active {
-		position++
-	}
-	x.log.append(Accepted{QueuePosition: position})
-	c.queue = append(c.queue, x)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-	return nil
-}
-
-// next takes the first execution out of the queue, or returns nil.
-func (c *codeContext) next() *Execution {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.queue) == 0 {
-		return nil
-	}
-	x := c.queue[0]
-	c.queue[0] = nil
-	c.queue = c.queue[1:]
-	c.active = true
-	return x
-}
-
-func (c *codeContext) queued() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.queue)
-}
-
-// dequeue removes an execution from the queue, and says whether it was there.
-func (c *codeContext) dequeue(x *Execution) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, queued := range c.queue {
-		if queued == x {
-			c.queue = append(c.queue[:i:i], c.queue[i+1:]...)
-			return true
-		}
-	}
-	return false
-}
-
-// drainQueue takes everything out of the queue; with closed it stays empty.
-func (c *codeContext) drainQueue(closed bool) []*Execution {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = c.closed || closed
-	all := c.queue
-	c.queue = nil
-	return all
-}
-
 // call runs fn on the loop and waits for it.
 func (c *codeContext) call(fn func()) error {
 	ran := make(chan struct{})
@@ -176,35 +83,60 @@ func (c *codeContext) call(fn func()) error {
 	}
 }
 
-// loop is the context's actor. Every source of change is a case here, none of
+// loop is the context's actor. Every source of change is a case in step, none of
 // them blocks for long, and what has become possible happens in advance.
 func (c *codeContext) loop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		c.advance(ctx)
-		iopub, replies, died, room := c.sources()
-		timer.Reset(c.untilNext())
-		select {
-		case fn := <-c.calls:
-			fn()
-		case <-c.wake:
-		case out := <-c.launched:
-			c.onLaunched(out)
-		case in := <-iopub:
-			c.onIOPub(in)
-		case in := <-replies:
-			c.onReply(in)
-		case <-died:
-			c.onDeath()
-		case <-room:
-		case <-timer.C:
-			c.onTime(time.Now())
-		case <-ctx.Done():
-		}
+		c.step(ctx, timer)
 	}
 	c.shutDown()
 	close(c.ended)
+}
+
+func (c *codeContext) step(ctx context.Context, timer *time.Timer) {
+	defer func() {
+		if value := recover(); value != nil {
+			c.onPanic(value)
+		}
+	}()
+	c.advance(ctx)
+	iopub, replies, died, room := c.sources()
+	timer.Reset(c.untilNext())
+	select {
+	case fn := <-c.calls:
+		fn()
+	case <-c.wake:
+	case out := <-c.launched:
+		c.onLaunched(out)
+	case in := <-iopub:
+		c.onIOPub(in)
+	case in := <-replies:
+		c.onReply(in)
+	case <-died:
+		c.onDeath()
+	case <-room:
+	case <-timer.C:
+		c.onTime(time.Now())
+	case <-ctx.Done():
+	}
+}
+
+// onPanic contains a fault of our own to this context: what it had is given up,
+// and it goes on with a fresh kernel.
+func (c *codeContext) onPanic(value any) {
+	c.log.Error("panic in a code context", "value", value, "stack", string(debug.Stack()))
+	c.lastEnd = "the kernel was given up after an internal fault of guestd"
+	if r := c.run; r != nil {
+		if !r.failed {
+			r.log.append(Error{Name: ErrorKernelDied, Value: c.lastEnd})
+		}
+		r.end(Finished{Status: KernelDied, StateLost: true})
+	}
+	if c.session != nil {
+		c.giveUp()
+	}
 }
 
 // sources are the channels that the loop may receive from now. Without iopub
@@ -256,8 +188,14 @@ func (c *codeContext) launch(ctx context.Context) {
 	c.launched, c.stopLaunch = launched, stop
 	generation := c.generation + 1
 	go func() {
-		s, err := c.launcher.start(ctx, generation)
-		launched <- launch{s, err}
+		out := launch{err: &StartError{Problem: "internal fault of guestd"}}
+		defer func() {
+			if value := recover(); value != nil {
+				c.log.Error("panic while starting a kernel", "value", value, "stack", string(debug.Stack()))
+			}
+			launched <- out
+		}()
+		out.session, out.err = c.launcher.start(ctx, generation)
 	}()
 }
 
@@ -294,38 +232,6 @@ func (c *codeContext) failQueued(err error) {
 func (c *codeContext) conclude(x *Execution, f Finished) {
 	x.finish(f)
 	c.keep(x)
-}
-
-// info describes the context as the loop sees it.
-func (c *codeContext) info() (Info, error) {
-	info := Info{ID: c.id, Language: c.launcher.language, User: c.launcher.userName(), Created: c.created}
-	err := c.call(func() {
-		info.Queued = c.queued()
-		info.Generation = c.generation
-		info.BackgroundBytes = c.background
-		if c.session != nil {
-			info.PID = c.session.child.PID()
-		}
-		if c.run != nil {
-			info.Execution = c.run.x.id
-		}
-		info.State = c.state()
-	})
-	return info, err
-}
-
-func (c *codeContext) state() State {
-	switch {
-	case c.launched != nil:
-		return Starting
-	case c.run != nil && c.run.stopping != nil:
-		return Interrupting
-	case c.run != nil:
-		return Busy
-	case c.session == nil || c.death != nil:
-		return NoKernel
-	}
-	return Idle
 }
 
 // shutDown ends everything that the context has. It is the loop's last act.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +28,7 @@ const (
 	// MaxQueue bounds the executions that wait in one context.
 	MaxQueue = 1000
 
+	maxQueuedCode    = 64 << 20 // bytes of code that wait in one context
 	maxFinished      = 1000     // finished executions that are kept
 	maxFinishedBytes = 64 << 20 // bytes that they hold together
 )
@@ -105,62 +105,6 @@ func New(cfg Config) (*Contexts, error) {
 	}, nil
 }
 
-// Request asks for one execution.
-type Request struct {
-	// ContextID is where to run; "" is the language's default context, which is
-	// made on first use.
-	ContextID string
-	// Language is python (also py, python3), the default, or the name of an
-	// installed kernelspec. With a ContextID it is empty or that context's.
-	Language string
-	// Code is valid UTF-8, and more than white space: Jupyter takes empty code
-	// for done without a count, which hides a caller's mistake.
-	Code string
-	// Timeout counts from Started; nil is DefaultTimeout, 0 none.
-	Timeout *time.Duration
-	// AllowStdin lets the code ask for input, with InputRequest and
-	// Contexts.ReplyInput. Without it input() raises an error at once.
-	AllowStdin bool
-	// RequestID, if not empty, makes a repeated request return the first one's
-	// execution for as long as that is kept: 1 to 128 printable ASCII characters.
-	RequestID string
-}
-
-func (r *Request) check() error {
-	switch {
-	case len(r.Code) > MaxCode:
-		return &InvalidError{Field: "code", Problem: fmt.Sprintf("%d bytes, more than %d", len(r.Code), MaxCode)}
-	case !utf8.ValidString(r.Code):
-		return &InvalidError{Field: "code", Problem: "not valid UTF-8"}
-	case strings.TrimSpace(r.Code) == "":
-		return &InvalidError{Field: "code", Problem: "empty"}
-	case r.Timeout != nil && *r.Timeout < 0:
-		return &InvalidError{Field: "timeout", Problem: "negative"}
-	case !utf8.ValidString(r.Language) || len(r.Language) > 128:
-		return &InvalidError{Field: "language", Problem: "not a language's name"}
-	case len(r.RequestID) > 128 || strings.ContainsFunc(r.RequestID, func(c rune) bool { return c <= ' ' || c > '~' }):
-		return &InvalidError{Field: "request_id", Problem: "not 1 to 128 printable ASCII characters"}
-	}
-	return nil
-}
-
-// timeout is the request's time-out, and MaxInt64 for none.
-func (r *Request) timeout() time.Duration {
-	switch {
-	case r.Timeout == nil:
-		return DefaultTimeout
-	case *r.Timeout == 0:
-		return math.MaxInt64
-	}
-	return *r.Timeout
-}
-
-// same says whether two requests ask for the same thing.
-func (r *Request) same(other *Request) bool {
-	return r.ContextID == other.ContextID && canonicalLanguage(r.Language) == canonicalLanguage(other.Language) &&
-		r.Code == other.Code && r.timeout() == other.timeout() && r.AllowStdin == other.AllowStdin
-}
-
 // Execute queues code and returns at once; ctx is only for that. Errors in the
 // code, and a kernel that does not start, are events of the execution. Errors
 // here are *InvalidError, ErrContextNotFound, *LanguageNotFoundError,
@@ -189,13 +133,7 @@ func (cs *Contexts) Execute(ctx context.Context, req Request) (*Execution, error
 	if x, err := cs.repeatedLocked(&req); x != nil || err != nil {
 		return x, err // somebody else was faster
 	}
-	x := &Execution{
-		id:        id.New("x"),
-		contextID: c.id,
-		request:   req,
-		log:       newEventLog(cs.cfg.OutputLimit, cs.cfg.ReconnectGrace),
-		done:      make(chan struct{}),
-	}
+	x := newExecution(c.id, &req, &cs.cfg)
 	if err := c.submit(x); err != nil {
 		return nil, err
 	}
@@ -216,7 +154,7 @@ func (cs *Contexts) repeated(req *Request) (*Execution, error) {
 
 func (cs *Contexts) repeatedLocked(req *Request) (*Execution, error) {
 	x := cs.requests[req.RequestID]
-	if x != nil && !x.request.same(req) {
+	if x != nil && x.fingerprint != req.fingerprint() {
 		return nil, ErrRequestIDReused
 	}
 	return x, nil

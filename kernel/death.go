@@ -17,8 +17,8 @@ const (
 	// exitGrace is how long a kernel may take to exit after exit().
 	exitGrace = 5 * time.Second
 	// severedGrace is how long a kernel may outlive its connection: the end of
-	// file comes just before the end of the process is known.
-	severedGrace = 500 * time.Millisecond
+	// file comes before the end of the process, and Python's exit handlers between.
+	severedGrace = 2 * time.Second
 	// killGrace is how long a killed kernel may take to be gone.
 	killGrace = 10 * time.Second
 )
@@ -62,7 +62,7 @@ func (c *codeContext) onConnectionEnd(in incoming) {
 // sever gives up a kernel that cannot be spoken to any more: if it has not ended
 // by itself in a moment, it is killed.
 func (c *codeContext) sever(err error) {
-	if c.session.died() || !c.severed.IsZero() {
+	if c.session.died() || !c.severed.IsZero() || !c.leaving.IsZero() {
 		return
 	}
 	c.log.Info("a kernel's connection broke", "error", err)
@@ -78,13 +78,11 @@ func (c *codeContext) kill(why string) {
 	c.leaving = time.Time{}
 	c.severed = time.Now().Add(killGrace) // tries again
 	s := c.session
-	c.closing.Add(1)
-	go func() {
-		defer c.closing.Done()
+	c.closing.Go(func() {
 		if err := s.child.KillTree(); err != nil {
 			c.log.Warn("killing a kernel's processes", "error", err)
 		}
-	}()
+	})
 }
 
 // bury ends the running execution with the kernel's end, gives back all that the
@@ -103,13 +101,16 @@ func (c *codeContext) bury() {
 	if r := c.run; r != nil {
 		r.onKernelDeath(status)
 	}
+	c.giveUp()
+}
+
+// giveUp ends all that is left of the kernel, in the background, and leaves the
+// context without one.
+func (c *codeContext) giveUp() {
+	s := c.session
 	c.session, c.death = nil, nil
 	c.leaving, c.severed, c.killed = time.Time{}, time.Time{}, ""
-	c.closing.Add(1)
-	go func() {
-		defer c.closing.Done()
-		s.close()
-	}()
+	c.closing.Go(s.close)
 }
 
 func (r *run) onKernelDeath(status spawn.Status) {

@@ -1,7 +1,10 @@
 package kernel
 
 import (
+	"crypto/sha256"
 	"time"
+
+	"guestd.internal/internal/id"
 )
 
 // Execution is one run of one piece of code. It goes on whether or not anybody
@@ -9,10 +12,33 @@ import (
 type Execution struct {
 	id        string
 	contextID string
-	request   Request
 	log       *eventLog
-	done      chan struct{} // closed after Finished is in the log
-	ended     time.Time     // when; valid once done is closed
+
+	requestID   string
+	fingerprint [sha256.Size]byte // of the request, with a requestID
+	timeout     time.Duration
+	allowStdin  bool
+	code        string // until it is sent; the context's
+
+	done  chan struct{} // closed after Finished is in the log
+	ended time.Time     // when; valid once done is closed
+}
+
+func newExecution(contextID string, req *Request, cfg *Config) *Execution {
+	x := &Execution{
+		id:         id.New("x"),
+		contextID:  contextID,
+		log:        newEventLog(cfg.OutputLimit, cfg.ReconnectGrace),
+		requestID:  req.RequestID,
+		timeout:    req.timeout(),
+		allowStdin: req.AllowStdin,
+		code:       req.Code,
+		done:       make(chan struct{}),
+	}
+	if req.RequestID != "" {
+		x.fingerprint = req.fingerprint()
+	}
+	return x
 }
 
 // ID returns the execution's id, "x-…".
@@ -30,6 +56,7 @@ func (x *Execution) Done() <-chan struct{} { return x.done }
 
 // finish adds the last event. The context's actor calls it, once.
 func (x *Execution) finish(f Finished) {
+	x.code = ""
 	x.log.append(f)
 	x.ended = time.Now()
 	close(x.done)

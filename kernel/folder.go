@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"golang.org/x/sys/unix"
 
@@ -22,14 +23,30 @@ type folder struct {
 	acc  account.Account
 }
 
-// prepareState makes the folder that the kernels' folders are in. Users pass
-// through it and cannot list it.
+// folderName is what newFolder calls a folder.
+var folderName = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// prepareState makes the folder that the kernels' folders are in, and removes
+// what an earlier guestd that was killed has left there. Users pass through it
+// and cannot list it.
 func prepareState(dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("making the kernels' folder: %w", err)
 	}
 	if err := os.Chmod(dir, 0o711); err != nil { // whatever the umask took away
 		return fmt.Errorf("opening the kernels' folder: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("reading the kernels' folder: %w", err)
+	}
+	for _, entry := range entries {
+		if folderName.MatchString(entry.Name()) {
+			// os.RemoveAll follows no links.
+			if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+				return fmt.Errorf("removing an old kernel's folder: %w", err)
+			}
+		}
 	}
 	return nil
 }

@@ -27,17 +27,19 @@ type stopping struct {
 
 // deadline is when the execution's time is up, or zero.
 func (r *run) deadline() time.Time {
-	limit := r.x.request.timeout()
-	if limit == math.MaxInt64 || r.stopping != nil && r.stopping.status == TimedOut {
+	switch {
+	case r.x.timeout == math.MaxInt64, r.stopping != nil && r.stopping.status == TimedOut:
+		return time.Time{}
+	case r.idle || r.reply != nil: // the code has ended
 		return time.Time{}
 	}
-	return r.begun.Add(limit)
+	return r.begun.Add(r.x.timeout)
 }
 
 // timeOut reports TimeoutError, whatever the code does, and starts the ladder. If
 // somebody interrupted the execution before, the ladder goes on as it is.
 func (r *run) timeOut() {
-	r.fail(ErrorTimeout, fmt.Sprintf("the execution took longer than %s", r.x.request.timeout()))
+	r.fail(ErrorTimeout, fmt.Sprintf("the execution took longer than %s", r.x.timeout))
 	r.stop(TimedOut)
 }
 

@@ -284,3 +284,60 @@ func TestInput(t *testing.T) {
 		t.Errorf("output %q, error %+v", out.stdout, out.err)
 	}
 }
+
+func TestPanicCostsTheKernelOnly(t *testing.T) {
+	cs := newContexts(t)
+	mustOK(t, cs, "x = 1")
+	running := start(t, cs, Request{Code: "while True: pass"})
+	waitFor(t, "the loop to run", func() bool { return cs.List()[0].State == Busy })
+	c, err := cs.context(running.ContextID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.call(func() { panic("on purpose") }); err != nil {
+		t.Fatal(err)
+	}
+	if out := collect(t, running); out.finished.Status != KernelDied || !out.finished.StateLost {
+		t.Errorf("running: %+v", out.finished)
+	}
+	if next := mustOK(t, cs, "'x' in globals()"); !next.started.FreshKernel || next.results[0].part("text/plain") != "False" {
+		t.Errorf("next: %+v", next.started)
+	}
+}
+
+// A kernel that is stopped, as by a debugger or a paused machine, loses nothing.
+func TestStoppedKernelGoesOn(t *testing.T) {
+	cs := newContexts(t)
+	mustOK(t, cs, "1")
+	pid := kernelPID(t, cs)
+	x := start(t, cs, Request{Code: "import time\nfor i in range(300):\n  print(i, flush=True)\n  time.sleep(0.001)"})
+	waitFor(t, "output", func() bool { return x.log.retained() > 2*entryOverhead+100 })
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(700 * time.Millisecond) // longer than any grace that could end the execution
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if out := collect(t, x); out.finished.Status != OK || out.stdout != numbered(300) {
+		t.Errorf("%+v, %d bytes", out.finished, len(out.stdout))
+	}
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	cs := newContexts(t, withFake(t, "mute"))
+	for range MaxQueue {
+		start(t, cs, Request{Code: "1"})
+	}
+	if _, err := cs.Execute(t.Context(), Request{Code: "1"}); !errors.Is(err, ErrQueueFull) {
+		t.Errorf("more executions than fit: %v", err)
+	}
+	cs = newContexts(t, withFake(t, "mute"))
+	large := strings.Repeat("#", MaxCode-1) + "1"
+	for range maxQueuedCode / MaxCode {
+		start(t, cs, Request{Code: large})
+	}
+	if _, err := cs.Execute(t.Context(), Request{Code: large}); !errors.Is(err, ErrQueueFull) {
+		t.Errorf("more code than fits: %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -154,7 +155,7 @@ func collect(t *testing.T, x *Execution) *outcome {
 	out := new(outcome)
 	for {
 		event, err := r.Next(ctx)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -229,8 +230,8 @@ func mustOK(t *testing.T, cs *Contexts, code string) *outcome {
 	return out
 }
 
-func (r Result) part(mime string) string {
-	for _, part := range r.Parts {
+func (e Result) part(mime string) string {
+	for _, part := range e.Parts {
 		if part.MIME == mime {
 			return string(part.Data)
 		}

@@ -38,7 +38,7 @@ func (cs *Contexts) forgetOldest() {
 	cs.finished[0] = nil
 	cs.finished = cs.finished[1:]
 	delete(cs.executions, x.id)
-	delete(cs.requests, x.request.RequestID)
+	delete(cs.requests, x.requestID)
 }
 
 // expire forgets what has been kept for long enough, and comes back for the next.

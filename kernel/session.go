@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,8 +67,7 @@ func (s *session) connect(ctx context.Context, conn jupyter.Connection, channel 
 	if channel == jupyter.IOPub {
 		out = s.iopub
 	}
-	s.readers.Add(1)
-	go s.read(zconn, channel, out)
+	s.readers.Go(func() { s.read(zconn, channel, out) })
 	return nil
 }
 
@@ -75,27 +75,39 @@ func (s *session) connect(ctx context.Context, conn jupyter.Connection, channel 
 // are none, are counted and left out; the end of the connection is handed over
 // as the last thing.
 func (s *session) read(conn *zmtp.Conn, channel jupyter.Channel, out chan<- incoming) {
-	defer s.readers.Done()
 	for {
-		in := incoming{channel: channel}
-		raw, err := conn.Recv()
-		if err == nil {
-			in.msg, err = s.codec.Decode(raw.Frames, raw.Skipped)
-			if err != nil {
-				if s.rejected.Add(1) == 1 {
-					s.log.Warn("leaving out a kernel's message", "error", err)
-				}
-				continue
-			}
-		}
-		in.err = err
+		msg, err := s.receive(conn)
 		select {
-		case out <- in:
+		case out <- incoming{channel: channel, msg: msg, err: err}:
 		case <-s.stopped:
 			return
 		}
 		if err != nil {
 			return
+		}
+	}
+}
+
+// receive returns the next good message, or the end of the connection. A panic
+// over what a kernel sent is such an end.
+func (s *session) receive(conn *zmtp.Conn) (msg *jupyter.Message, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			s.log.Error("panic over a kernel's message", "value", value, "stack", string(debug.Stack()))
+			msg, err = nil, fmt.Errorf("receiving a message: panic: %v", value)
+		}
+	}()
+	for {
+		raw, err := conn.Recv()
+		if err != nil {
+			return nil, err
+		}
+		msg, err := s.codec.Decode(raw.Frames, raw.Skipped)
+		if err == nil {
+			return msg, nil
+		}
+		if s.rejected.Add(1) == 1 {
+			s.log.Warn("leaving out a kernel's message", "error", err)
 		}
 	}
 }

@@ -124,3 +124,21 @@ os.chmod(d + '/a/b', 0)`, outside))
 		t.Error(err)
 	}
 }
+
+func TestOldFoldersAreRemoved(t *testing.T) {
+	var state string
+	newContexts(t, func(cfg *Config) {
+		state = cfg.StateDir
+		for _, name := range []string{"0123abcd/ipython", "kept"} {
+			if err := os.MkdirAll(filepath.Join(state, name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if _, err := os.Stat(filepath.Join(state, "0123abcd")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an old kernel's folder: %v", err)
+	}
+	if err := os.Remove(filepath.Join(state, "kept")); err != nil {
+		t.Errorf("somebody else's folder: %v", err)
+	}
+}

@@ -278,7 +278,7 @@ func TestSendToAPeerThatDoesNotRead(t *testing.T) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
-	if again := c.Send([]byte("x")); again != err {
+	if again := c.Send([]byte("x")); !errors.Is(again, err) {
 		t.Errorf("a send after a broken one: %v", again)
 	}
 }

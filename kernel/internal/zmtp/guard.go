@@ -256,7 +256,7 @@ func (g *guard) armHeader() error {
 	case g.more:
 		return g.armStall()
 	}
-	return g.Conn.SetReadDeadline(time.Time{})
+	return g.SetReadDeadline(time.Time{})
 }
 
 // armStall gives the peer limits.Stall to go on with what it has begun. The
@@ -265,5 +265,5 @@ func (g *guard) armStall() error {
 	if g.handshake {
 		return nil
 	}
-	return g.Conn.SetReadDeadline(time.Now().Add(g.limits.Stall))
+	return g.SetReadDeadline(time.Now().Add(g.limits.Stall))
 }

@@ -14,8 +14,10 @@ type nullSecurity struct{}
 
 var _ zmq4.Security = nullSecurity{}
 
+// Type implements zmq4.Security.
 func (nullSecurity) Type() zmq4.SecurityType { return zmq4.NullSecurity }
 
+// Handshake exchanges READY.
 func (nullSecurity) Handshake(conn *zmq4.Conn, _ bool) error {
 	ready, err := conn.Meta.MarshalZMTP()
 	if err != nil {
@@ -37,6 +39,8 @@ func (nullSecurity) Handshake(conn *zmq4.Conn, _ bool) error {
 	return nil
 }
 
+// Encrypt changes nothing.
 func (nullSecurity) Encrypt(w io.Writer, data []byte) (int, error) { return w.Write(data) }
 
+// Decrypt changes nothing.
 func (nullSecurity) Decrypt(w io.Writer, data []byte) (int, error) { return w.Write(data) }

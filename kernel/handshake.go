@@ -1,0 +1,124 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"guestd.internal/kernel/internal/jupyter"
+)
+
+// handshake connects to a starting kernel and waits until it answers and its
+// output is known to arrive. The order matters: with iopub first not even the
+// kernel's first status is missed.
+func (s *session) handshake(ctx context.Context, conn jupyter.Connection) error {
+	if err := s.firstContact(ctx, conn); err != nil {
+		return err
+	}
+	identity := jupyter.NewID() // shell and stdin must have the same
+	for _, channel := range []jupyter.Channel{jupyter.Shell, jupyter.Stdin, jupyter.Control} {
+		if err := s.connect(ctx, conn, channel, identity); err != nil {
+			return err
+		}
+	}
+	if err := s.barrier(ctx); err != nil {
+		return err
+	}
+	s.ready = time.Now()
+	return nil
+}
+
+// firstContact tries to connect to iopub until the kernel listens.
+func (s *session) firstContact(ctx context.Context, conn jupyter.Connection) error {
+	const first, longest = 2 * time.Millisecond, 20 * time.Millisecond
+	for wait := first; ; wait = min(wait*3/2, longest) {
+		err := s.connect(ctx, conn, jupyter.IOPub, "")
+		notYet := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN)
+		if err == nil || !notYet {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.child.Done():
+			return errDiedStarting
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// barrier asks for kernel_info until both the reply and the status idle of the
+// same request have come: then the kernel works, and our subscription does.
+func (s *session) barrier(ctx context.Context) error {
+	const resend = 100 * time.Millisecond
+	sent := make(map[string]bool)
+	var replied bool
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+			id, err := s.send(jupyter.Shell, jupyter.TypeKernelInfoRequest, struct{}{}, nil)
+			if err != nil {
+				return err
+			}
+			sent[id] = true
+		case in := <-s.replies:
+			if in.err != nil {
+				return s.lost(ctx, in.err)
+			}
+			if sent[in.msg.Parent.MsgID] && !replied {
+				replied = true
+				again.Reset(resend) // in case the idle was too early for us
+			}
+		case in := <-s.iopub:
+			if in.err != nil {
+				return s.lost(ctx, in.err)
+			}
+			if sent[in.msg.Parent.MsgID] && in.msg.State() == jupyter.StateIdle {
+				return nil
+			}
+		case <-s.child.Done():
+			return errDiedStarting
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+var (
+	errDiedStarting = errors.New("it ended before it was ready")
+	errStartTimeout = errors.New("it was not ready in time")
+)
+
+// lost tells a connection that ended with its kernel from one that did not.
+func (s *session) lost(ctx context.Context, err error) error {
+	select {
+	case <-s.child.Done():
+		return errDiedStarting
+	case <-time.After(500 * time.Millisecond):
+		return fmt.Errorf("its connection broke: %w", err)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// explain makes the error that the caller of a failed start gets, before close.
+func (s *session) explain(cmd command, err error) error {
+	if !errors.Is(err, errDiedStarting) {
+		return &StartError{Problem: err.Error(), Stderr: s.stderr.text(), Err: err}
+	}
+	stderr := s.stderr.text()
+	if strings.Contains(stderr, "No module named ipykernel") {
+		return pythonUnavailable(cmd.program + " has no module ipykernel")
+	}
+	return &StartError{
+		Problem: fmt.Sprintf("%s %s before it was ready", cmd.program, describeEnd(s.child.Status())),
+		Stderr:  stderr,
+		Err:     err,
+	}
+}
