@@ -25,14 +25,15 @@ func mustCurrent(t *testing.T) account.Account {
 	return acc
 }
 
-// write writes to a FIFO that somebody has open or will open.
+// write writes to a FIFO that somebody has open or will open. It does not wait
+// for them, and the FIFO keeps the text until the test's end.
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	t.Cleanup(func() { f.Close() })
 	if _, err := f.WriteString(text); err != nil {
 		t.Fatal(err)
 	}

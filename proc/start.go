@@ -149,7 +149,8 @@ func (l *launch) openPipes() error {
 const stdin Stream = 0
 
 // pipe opens a pipe whose parent's end is non-blocking and known to the poller,
-// and whose child's end is neither: os.Pipe would register both.
+// and whose child's end is neither: os.Pipe would register both. It belongs to
+// the process's user, who could not open /dev/stdout or /dev/stdin otherwise.
 func (l *launch) pipe(stream Stream) (read, write *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -159,7 +160,11 @@ func (l *launch) pipe(stream Stream) (read, write *os.File, err error) {
 	if stream == stdin {
 		own = fds[1]
 	}
-	if err := unix.SetNonblock(own, true); err != nil {
+	err = unix.SetNonblock(own, true)
+	if acc := l.process.account; err == nil && int(acc.UID) != os.Geteuid() {
+		err = unix.Fchown(own, int(acc.UID), int(acc.GID))
+	}
+	if err != nil {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
 		return nil, nil, fmt.Errorf("opening a pipe: %w", err)

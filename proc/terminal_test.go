@@ -116,13 +116,15 @@ func TestHangUpEndsWhoeverReadsTheTerminal(t *testing.T) {
 func TestBackgroundJobKeepsItsTerminal(t *testing.T) {
 	table := newTable(t)
 	path := fifo(t)
-	p, a, err := table.Exec(t.Context(), inTerminal("(trap '' HUP; read x <"+path+"; echo alive) & echo out", Size{}),
+	p, a, err := table.Exec(t.Context(), inTerminal("trap '' HUP; (read x <"+path+"; echo alive) & echo out", Size{}),
 		AttachOptions{FollowAfterExit: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Wait(within(t)); err != nil {
-		t.Fatal(err)
+	select {
+	case <-p.settled:
+	case <-within(t).Done():
+		t.Fatal("no exit")
 	}
 	write(t, path, "go\n")
 	h := listen(t, a)
