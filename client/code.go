@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -42,8 +41,6 @@ type Execution struct {
 	place    eventPlace
 	pending  *guestdv1.ExecutionEvent
 	finished bool
-	unacked  int
-	noAcks   bool
 }
 
 // errExecutionEndedEarly: guestd ended the call without Finished.
@@ -93,7 +90,6 @@ func executeRequest(r CodeRequest) (*guestdv1.ExecuteRequest, error) {
 	return &guestdv1.ExecuteRequest{
 		RequestId: newRequestID(), ContextId: r.ContextID, Language: r.Language, Code: r.Code,
 		Timeout: optionalDuration(r.Timeout), AllowStdin: r.AllowStdin, Env: environment(r.Env), Cwd: []byte(r.Dir),
-		Reader: &guestdv1.EventReader{ReaderId: rand.Text()},
 	}, nil
 }
 
@@ -118,7 +114,6 @@ func (x *Execution) Events() iter.Seq2[Event, error] {
 			if known && !yield(event, nil) {
 				return
 			}
-			x.acknowledge(message)
 		}
 	}
 }
@@ -154,13 +149,13 @@ func (x *Execution) mend(err error) error {
 		return errExecutionEndedEarly
 	}
 	broke := fromCall(x.ctx, err)
-	if !broken(broke) {
-		return broke
+	if !broken(broke) || x.place.last == 0 {
+		return broke // before the header it is not known whether the code was taken
 	}
 	deadline := time.Now().Add(reconnectPatience)
 	backoff := minBackoff
 	for {
-		err := x.open()
+		err := x.reopen()
 		switch {
 		case err == nil:
 			return nil

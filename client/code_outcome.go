@@ -48,7 +48,7 @@ func (x *Execution) Outcome() (*Outcome, error) {
 				outcome.addResult(result)
 			}
 		case InputRequest:
-			if err := x.EndInput(x.ctx, event); err != nil {
+			if err := x.EndInput(x.ctx); err != nil {
 				return nil, err
 			}
 		case CodeError:

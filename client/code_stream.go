@@ -47,30 +47,24 @@ func (p *eventPlace) advanceData(d *guestdv1.ExecutionData) bool {
 	return true
 }
 
-// complete is the number up to which everything has been seen for sure: more data may belong to the last event.
-func (p *eventPlace) complete(e *guestdv1.ExecutionEvent) uint64 {
-	if e.GetResult() != nil || e.GetData() != nil {
-		return p.last - 1
+// open opens the first stream of the execution's events.
+func (x *Execution) open() error {
+	stream, err := x.client.code.Execute(x.ctx, x.request)
+	if err != nil {
+		return fromCall(x.ctx, err)
 	}
-	return p.last
+	x.stream = func() (*guestdv1.ExecutionEvent, error) {
+		response, err := stream.Recv()
+		return response.GetEvent(), err
+	}
+	return nil
 }
 
-// open opens a stream of the execution's events: the first by Execute, which guestd knows by its request id should it see it twice; the next where
-// the reader stands.
-func (x *Execution) open() error {
-	if x.place.last == 0 {
-		stream, err := x.client.code.Execute(x.ctx, x.request)
-		if err != nil {
-			return fromCall(x.ctx, err)
-		}
-		x.stream = func() (*guestdv1.ExecutionEvent, error) {
-			response, err := stream.Recv()
-			return response.GetEvent(), err
-		}
-		return nil
-	}
+// reopen opens another stream, from the last event on, of whose data a part may be missing. It is not Execute with the same request id: a guestd that was
+// restarted would run the code again.
+func (x *Execution) reopen() error {
 	stream, err := x.client.code.AttachExecution(x.ctx, &guestdv1.AttachExecutionRequest{
-		ExecutionId: x.id, FromNumber: x.place.last, Reader: x.request.GetReader(),
+		ExecutionId: x.id, FromNumber: x.place.last,
 	})
 	if err != nil {
 		return fromCall(x.ctx, err)
@@ -86,28 +80,6 @@ func (x *Execution) open() error {
 	return nil
 }
 
-// acknowledge tells guestd from time to time how far the reader has got, so that it need not keep what came before. A guestd that
-// does not take acknowledgements goes by what it has sent.
-func (x *Execution) acknowledge(e *guestdv1.ExecutionEvent) {
-	x.unacked += payloadBytes(e)
-	if x.noAcks || x.unacked < ackBytes || x.finished {
-		return
-	}
-	x.unacked = 0
-	_, err := x.client.code.AcknowledgeExecution(x.ctx, &guestdv1.AcknowledgeExecutionRequest{
-		ExecutionId: x.id, ReaderId: x.request.GetReader().GetReaderId(), Number: x.place.complete(e),
-	})
-	x.noAcks = err != nil && !broken(fromRPC(err)) // a break is the stream's business
-}
-
-func payloadBytes(e *guestdv1.ExecutionEvent) int {
-	n := len(e.GetStdout().GetText()) + len(e.GetStderr().GetText()) + len(e.GetData().GetBytes())
-	for _, part := range e.GetResult().GetParts() {
-		n += len(part.GetInline())
-	}
-	return n
-}
-
 // Interrupt interrupts the execution, or removes it from its context's queue. The context keeps its state.
 func (x *Execution) Interrupt(ctx context.Context) error {
 	_, err := x.client.code.Interrupt(ctx, &guestdv1.InterruptRequest{
@@ -116,17 +88,17 @@ func (x *Execution) Interrupt(ctx context.Context) error {
 	return fromCall(ctx, err)
 }
 
-// ReplyInput answers an InputRequest event with a line, without its line end.
-func (x *Execution) ReplyInput(ctx context.Context, request Event, line string) error {
+// ReplyInput answers the newest InputRequest event with a line, without its line end.
+func (x *Execution) ReplyInput(ctx context.Context, line string) error {
 	if err := checkText("value", line); err != nil {
 		return err
 	}
-	return x.reply(ctx, &guestdv1.ReplyInputRequest{ExecutionId: x.id, RequestNumber: request.Number, Value: line})
+	return x.reply(ctx, &guestdv1.ReplyInputRequest{ExecutionId: x.id, Value: line})
 }
 
-// EndInput answers an InputRequest event with the end of input: input() raises EOFError.
-func (x *Execution) EndInput(ctx context.Context, request Event) error {
-	return x.reply(ctx, &guestdv1.ReplyInputRequest{ExecutionId: x.id, RequestNumber: request.Number, EndOfInput: true})
+// EndInput answers the newest InputRequest event with the end of input: input() raises EOFError.
+func (x *Execution) EndInput(ctx context.Context) error {
+	return x.reply(ctx, &guestdv1.ReplyInputRequest{ExecutionId: x.id, EndOfInput: true})
 }
 
 func (x *Execution) reply(ctx context.Context, request *guestdv1.ReplyInputRequest) error {

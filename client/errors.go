@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"unicode/utf8"
 
@@ -162,7 +163,7 @@ func fromRPC(err error) error {
 	if !ok {
 		return err
 	}
-	e := &Error{Code: st.Code(), Message: st.Message(), status: st}
+	e := &Error{Code: st.Code(), Message: plainMessage(st.Message()), status: st}
 	for _, detail := range st.Details() {
 		if info, is := detail.(*errdetails.ErrorInfo); is && info.GetDomain() == errorDomain {
 			e.Reason = info.GetReason()
@@ -172,6 +173,15 @@ func fromRPC(err error) error {
 		}
 	}
 	return e
+}
+
+// plainMessage takes from grpc's message about a failed dial what the dialer said.
+func plainMessage(message string) string {
+	const head, tail = `connection error: desc = "transport: Error while dialing: `, `"`
+	if dialing, is := strings.CutPrefix(message, head); is {
+		return strings.TrimSuffix(dialing, tail)
+	}
+	return message
 }
 
 // fromCall is fromRPC for a call made under ctx: where ctx itself ended the call, the error is ctx's cause.

@@ -44,7 +44,7 @@ type session struct {
 	pid  int
 	exit *guestdv1.ProcessExit
 	gaps []Gap
-	// opened: the first message is under way, so that a process may exist.
+	// opened: a first message is under way, so that a process may exist.
 	opened atomic.Bool
 }
 
@@ -60,15 +60,6 @@ func (c *Client) newSession(ctx context.Context, reader *guestdv1.OutputReader, 
 }
 
 func newReader() *guestdv1.OutputReader { return &guestdv1.OutputReader{ReaderId: rand.Text()} }
-
-// connect opens the first link and waits for its header.
-func (s *session) connect() error {
-	err := s.open()
-	if err == nil || !s.opened.Load() || !broken(err) {
-		return err
-	}
-	return s.reconnect(err) // guestd knows the request by its id and starts nothing twice
-}
 
 // open opens a link: Exec as long as no process is known, Attach from then on.
 func (s *session) open(options ...grpc.CallOption) error {

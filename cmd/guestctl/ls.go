@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,26 +80,41 @@ func readDir(ctx context.Context, c *client.Client, dir string, f lsFlags) ([]*c
 }
 
 func (a *app) printEntries(entries []*client.FileInfo, long bool, name func(*client.FileInfo) string) error {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.AlignRight)
-	for _, entry := range entries {
-		switch {
-		case a.json:
+	if a.json {
+		for _, entry := range entries {
 			if err := a.printJSON(newJSONFile(entry)); err != nil {
 				return err
 			}
-		case long:
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t %s\n", symbolic(entry.FileMode), entry.Links,
-				ownerName(entry), groupName(entry), entry.Bytes, lsTime(entry.Modified), a.longName(entry, name(entry)))
-		default:
-			b.WriteString(a.showName(name(entry)) + "\n")
 		}
+		return nil
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	var b strings.Builder
+	widths := longWidths(entries)
+	for _, entry := range entries {
+		if long {
+			fmt.Fprintf(&b, "%s %*d %-*s %-*s %*d %s %s\n", symbolic(entry.FileMode),
+				widths.links, entry.Links, widths.owner, ownerName(entry), widths.group, groupName(entry),
+				widths.size, entry.Bytes, lsTime(entry.Modified), a.longName(entry, name(entry)))
+			continue
+		}
+		b.WriteString(a.showName(name(entry)) + "\n")
 	}
 	_, err := a.stdout.WriteString(b.String())
 	return err
+}
+
+// columnWidths are those of ls -l.
+type columnWidths struct{ links, owner, group, size int }
+
+func longWidths(entries []*client.FileInfo) columnWidths {
+	var w columnWidths
+	for _, entry := range entries {
+		w.links = max(w.links, len(strconv.FormatUint(entry.Links, 10)))
+		w.owner = max(w.owner, len(ownerName(entry)))
+		w.group = max(w.group, len(groupName(entry)))
+		w.size = max(w.size, len(strconv.FormatUint(entry.Bytes, 10)))
+	}
+	return w
 }
 
 func (a *app) longName(entry *client.FileInfo, name string) string {

@@ -131,7 +131,7 @@ func showEvents(ctx context.Context, execution *client.Execution, view eventView
 		}
 		switch d := event.Detail.(type) {
 		case client.InputRequest:
-			if err := input.answer(ctx, event, d); err != nil {
+			if err := input.answer(ctx, d); err != nil {
 				return err
 			}
 		case client.Finished:

@@ -47,15 +47,24 @@ func (i *lineInput) interruptOnSignal(ctx context.Context) func(signalError) {
 	}
 }
 
-func (i *lineInput) answer(ctx context.Context, event client.Event, request client.InputRequest) error {
+// answer answers a request. Where that fails the code would wait until its time-out, so it is interrupted.
+func (i *lineInput) answer(ctx context.Context, request client.InputRequest) error {
+	err := i.reply(ctx, request)
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, i.execution.Interrupt(ctx))
+}
+
+func (i *lineInput) reply(ctx context.Context, request client.InputRequest) error {
 	line, err := i.read(request)
 	switch {
 	case errors.Is(err, errInterrupted):
 		return nil // the code's end is on its way
 	case errors.Is(err, io.EOF):
-		err = i.execution.EndInput(ctx, event)
+		err = i.execution.EndInput(ctx)
 	case err == nil:
-		err = i.execution.ReplyInput(ctx, event, line)
+		err = i.execution.ReplyInput(ctx, line)
 	}
 	if late, is := errors.AsType[*client.Error](err); is && late.Reason == "NO_INPUT_REQUEST" {
 		return nil // the code has stopped to wait while the line was typed
