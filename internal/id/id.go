@@ -25,6 +25,6 @@ var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPaddin
 // ends the program when the kernel has no randomness.
 func New(prefix string) string {
 	var raw [(length*5 + 7) / 8]byte
-	rand.Read(raw[:]) //nolint:errcheck // documented never to return an error
+	rand.Read(raw[:]) // documented never to return an error
 	return prefix + "-" + encoding.EncodeToString(raw[:])[:length]
 }

@@ -191,7 +191,9 @@ func helper(t testing.TB, name string, args ...string) Command {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return command(t, append([]string{exe, helperWord, name}, args...)...)
+	cmd := command(t, append([]string{exe, helperWord, name}, args...)...)
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0") // a second for each, otherwise
+	return cmd
 }
 
 func start(t testing.TB, s *Spawner, cmd Command) *Child {

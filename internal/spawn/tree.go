@@ -78,7 +78,7 @@ func signalChecked(pid int, sig unix.Signal, belongs func() bool) (sent bool, er
 // ignoreGone turns the errors of a process that has ended into none. EINVAL is
 // pidfd_open's for a thread that is no process any more.
 func ignoreGone(err error) error {
-	if err == unix.ESRCH || err == unix.EINVAL {
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return nil
 	}
 	return err
