@@ -46,3 +46,32 @@ func BenchmarkTrue(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkOutput streams a gigabyte through a pipe, a log and a reader.
+func BenchmarkOutput(b *testing.B) {
+	const size = 1 << 30
+	table := newTable(b)
+	b.SetBytes(size)
+	for b.Loop() {
+		_, a, err := table.Exec(b.Context(), shell("exec dd if=/dev/zero bs=256k count=4096 status=none"), AttachOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		var total uint64
+		for {
+			event, err := a.Next(b.Context())
+			if err != nil {
+				break
+			}
+			if out, ok := event.(Output); ok {
+				total = out.Offset + uint64(len(out.Data))
+				out.Release()
+				_ = a.Ack(Stdout, total)
+			}
+		}
+		a.Close()
+		if total != size {
+			b.Fatalf("%d bytes", total)
+		}
+	}
+}

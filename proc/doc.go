@@ -15,6 +15,7 @@
 //
 // Input is a stream of bytes with offsets, of which 1 MiB is taken in advance of
 // the program. Whoever sends more waits; closing, signals and the exit never do.
+// It ends with the leader: a background child then reads end of file from a pipe.
 //
 // # What it does not do
 //

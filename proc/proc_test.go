@@ -376,3 +376,19 @@ func TestCloseEndsEverythingAndRefusesMore(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestLongShellLinesRunAsAnyUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to run as another user")
+	}
+	table := newTable(t)
+	for _, login := range []bool{false, true} {
+		spec := Spec{User: "54321", Shell: &ShellLine{Line: "id -u; : " + strings.Repeat("x", 3<<20), Login: login}}
+		for _, spec.Terminal = range []*Size{nil, {}} {
+			h := exec(t, table, spec)
+			if got := h.text(Stdout) + h.text(Terminal); strings.TrimSpace(got) != "54321" || h.exit.Code != 0 {
+				t.Fatalf("login %v: %q, %q, %+v", login, got, h.text(Stderr), h.exit)
+			}
+		}
+	}
+}

@@ -66,6 +66,9 @@ type Process struct {
 // ID returns the process's id, "p-…".
 func (p *Process) ID() string { return p.id }
 
+// Forgotten is closed when the table lists the process no more.
+func (p *Process) Forgotten() <-chan struct{} { return p.forgotten }
+
 // State is where a process is in its life.
 type State int
 

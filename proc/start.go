@@ -224,6 +224,7 @@ func (l *launch) run() {
 			p.settle()
 		})
 	}
+	p.spec.Env = nil // it may hold secrets, and has served
 	p.table.add(p)
 	for _, out := range p.outputs {
 		p.workers.Go(func() { p.pump(out) })

@@ -19,6 +19,10 @@ const (
 	drainTime  = 100 * time.Millisecond
 	drainBytes = 1 << 20
 
+	// A pipe's capacity is at most maxPipe unless root in the guest has raised it;
+	// what is in it beyond that counts as later output.
+	maxPipe = 8 << 20
+
 	// bigStream is how many bytes make a stream worth a pipe of pipeSize.
 	bigStream = 256 << 10
 	pipeSize  = 1 << 20
@@ -168,7 +172,7 @@ func (p *Pump) drain() error {
 		left, err = unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD
 		return err
 	})
-	for err == nil && left > 0 {
+	for left = min(left, maxPipe); err == nil && left > 0; {
 		var n int
 		n, err = p.read(left)
 		left -= n
