@@ -3,9 +3,11 @@ package listen
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"strconv"
+	"strings"
 )
 
 // Kind is a listener's transport.
@@ -69,6 +71,9 @@ func parseUnix(s string, u *url.URL) (Address, error) {
 		return Address{}, addressError(s, "want unix:///PATH with an absolute path")
 	}
 	path := filepath.Clean(u.Path)
+	if strings.ContainsRune(path, 0) {
+		return Address{}, addressError(s, "the path has a NUL")
+	}
 	if len(path) > maxUnixPath {
 		return Address{}, addressError(s, fmt.Sprintf("the path has %d bytes; a Unix socket's has %d at most", len(path), maxUnixPath))
 	}
@@ -80,7 +85,20 @@ func parseTCP(s string, u *url.URL) (Address, error) {
 	if err != nil || u.Path != "" {
 		return Address{}, addressError(s, "want tcp://HOST:PORT with a port from 0 to 65535")
 	}
+	if !isHost(u.Hostname()) {
+		return Address{}, addressError(s, "want an IP address or a name for a host")
+	}
 	return Address{Kind: TCP, Host: u.Hostname(), Port: uint32(port)}, nil
+}
+
+// isHost says whether s may be an IP address, a host's name, or "".
+func isHost(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')
+	})
 }
 
 func addressError(s, want string) error { return fmt.Errorf("address %q: %s", s, want) }
@@ -91,7 +109,7 @@ func (a Address) String() string {
 	case Unix:
 		return (&url.URL{Scheme: string(Unix), Path: a.Path}).String()
 	case TCP:
-		return "tcp://" + a.hostPort()
+		return (&url.URL{Scheme: string(TCP), Host: a.hostPort()}).String()
 	default:
 		return fmt.Sprintf("%s://:%d", a.Kind, a.Port)
 	}
