@@ -13,8 +13,9 @@ const (
 	DefaultKillGrace = 2 * time.Second
 	// MaxKillGrace is the longest KillGrace.
 	MaxKillGrace = time.Hour
-	// MinLogLimit and MaxLogLimit bound LogLimit, in bytes.
+	// MinLogLimit is the least LogLimit, in bytes.
 	MinLogLimit = 64 << 10
+	// MaxLogLimit is the greatest LogLimit, in bytes.
 	MaxLogLimit = 64 << 20
 
 	maxLabels     = 64

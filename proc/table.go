@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// DefaultKeepFinished and DefaultMaxFinished are how long and how many
-	// processes stay listed after their end.
+	// DefaultKeepFinished is how long a process stays listed after its end.
 	DefaultKeepFinished = 10 * time.Minute
-	DefaultMaxFinished  = 1000
+	// DefaultMaxFinished is how many processes stay listed after their end.
+	DefaultMaxFinished = 1000
 
-	// DefaultPage and MaxPage are how many processes List returns.
+	// DefaultPage is how many processes List returns unless told otherwise.
 	DefaultPage = 100
-	MaxPage     = 1000
+	// MaxPage is how many processes List returns at most.
+	MaxPage = 1000
 )
 
 var (
