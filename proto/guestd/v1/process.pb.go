@@ -1199,7 +1199,9 @@ func (x *ProcessAttach) GetFollowAfterExit() bool {
 	return false
 }
 
-// ProcessInput is one frame of input.
+// ProcessInput is one frame of input. guestd takes 1 MiB in advance of the program; a client that keeps no more than that in flight
+// beyond the last input_status never has to wait. Frames beyond it wait, and whatever was sent behind them on the same
+// stream (acknowledgements, signals) waits with them.
 type ProcessInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Position of the first byte of data in the stream of all input. guestd ignores what it has already; a position
