@@ -1,0 +1,98 @@
+package fsapi
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stat describes the file at path. With follow a link at its end is followed:
+// the Info is that of the file it leads to, with LinkTarget and ResolvedPath
+// telling the way. A link that leads to nothing is no error: its own Info comes
+// back, with Broken set. Without follow a link is described itself. A slash at
+// the end demands a folder and follows a link, as everywhere in POSIX.
+func (fsys *FS) Stat(ctx context.Context, user, path string, follow bool) (Info, error) {
+	acc, err := fsys.account(user)
+	if err != nil {
+		return Info{}, err
+	}
+	full, err := absolute("path", path, acc.Home)
+	if err != nil {
+		return Info{}, err
+	}
+	var info Info
+	err = fsys.as(ctx, acc, func() (err error) {
+		info, err = stat(full, follow)
+		return err
+	})
+	if err != nil {
+		return Info{}, pathError("stat", path, err)
+	}
+	newNames(fsys.accounts).fill(&info)
+	return info, nil
+}
+
+// stat describes an absolute path, but for the owner's names.
+func stat(path string, follow bool) (Info, error) {
+	fd, err := openAt(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return Info{}, err
+	}
+	defer unix.Close(fd)
+	info, err := statAt(fd, "")
+	if err != nil {
+		return Info{}, err
+	}
+	name(&info, path)
+	if info.Type != TypeSymlink {
+		return info, nil
+	}
+	folder, base, _ := split(path)
+	dir, err := openFolder(folder)
+	if err != nil {
+		return Info{}, err
+	}
+	defer unix.Close(dir)
+	describeLink(&info, dir, base)
+	if !follow || info.Broken {
+		return info, nil
+	}
+	return followed(path, info)
+}
+
+// followed describes what the link at path leads to.
+func followed(path string, link Info) (Info, error) {
+	fd, err := openAt(unix.AT_FDCWD, path, unix.O_PATH, 0)
+	if errors.Is(err, unix.ENOENT) {
+		link.Broken = true // since just now
+		return link, nil
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	defer unix.Close(fd)
+	info, err := statAt(fd, "")
+	if err != nil {
+		return Info{}, err
+	}
+	name(&info, path)
+	info.LinkTarget, info.TargetType = link.LinkTarget, info.Type
+	info.ResolvedPath, _ = descriptorPath(fd)
+	return info, nil
+}
+
+// descriptorPath is where the kernel knows a descriptor's file to be.
+func descriptorPath(fd int) (string, error) {
+	return readLinkAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd))
+}
+
+// name sets an Info's path and name.
+func name(info *Info, path string) {
+	_, base, _ := split(path)
+	if base == "" {
+		base = "/"
+	}
+	info.Path, info.Name = path, base
+}
