@@ -1,0 +1,258 @@
+package fsapi
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxRemoveFailures is after how many entries that cannot be removed a recursive
+// removal gives up.
+const maxRemoveFailures = 1000
+
+// maxRescans is how often a folder is read again that fills while it is removed.
+const maxRescans = 100
+
+// errFolderMoved says that a folder was moved away while it was being removed.
+var errFolderMoved = errors.New("a folder was moved while it was being removed")
+
+// RemoveOptions says how Remove goes about it.
+type RemoveOptions struct {
+	// Recursive removes a folder with all that is in it, mounted file systems
+	// included, as rm -r does. Links are removed and never followed.
+	Recursive bool
+	// IgnoreMissing makes it no error if there is nothing at the path.
+	IgnoreMissing bool
+}
+
+// Remove removes a file, a link itself, or a folder, which must be empty
+// (ErrNotEmpty) unless Recursive. A recursive removal removes all it can and
+// returns the first failure, whose Path says where. A slash at the end demands a
+// folder. The root folder, "." and ".." are refused.
+func (fsys *FS) Remove(ctx context.Context, user, path string, opts RemoveOptions) error {
+	acc, err := fsys.account(user)
+	if err != nil {
+		return err
+	}
+	full, err := absolute("path", path, acc.Home)
+	if err != nil {
+		return err
+	}
+	folder, base, slash, err := entryName("path", full)
+	if err != nil {
+		return err
+	}
+	err = fsys.as(ctx, acc, func() error {
+		dir, err := openFolder(folder)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(dir)
+		info, err := statAt(dir, base)
+		switch {
+		case err != nil:
+			return err
+		case info.Type != TypeDirectory && slash:
+			return unix.ENOTDIR
+		case info.Type == TypeDirectory && !opts.Recursive:
+			return removeFolder(dir, base)
+		case info.Type == TypeDirectory:
+			return relabel(removeTree(ctx, dir, base), base, strings.TrimRight(path, "/"))
+		}
+		return unix.Unlinkat(dir, base, 0)
+	})
+	if opts.IgnoreMissing && errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return pathError("remove", path, err)
+}
+
+// removeFolder removes an empty folder.
+func removeFolder(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.EEXIST) { // POSIX lets it be either
+		return unix.ENOTEMPTY
+	}
+	return err
+}
+
+// removeTree removes the entry name of dir, a folder, with all that is in it. Its
+// error is the first failure, a *PathError with a path from dir on. Descriptors
+// do not add up with depth: the way back is "..", which is trusted only if it is
+// the folder that was come from.
+func removeTree(ctx context.Context, dir int, name string) error {
+	r := remover{}
+	if !r.enter(dir, name) {
+		return r.first
+	}
+	defer func() { r.dir.close() }()
+	for r.failures < maxRemoveFailures {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		entry, more, err := r.dir.next()
+		if more {
+			r.remove(entry)
+			continue
+		}
+		if err != nil {
+			r.fail("", err)
+		}
+		if len(r.levels) == 1 {
+			if done, err := r.finish(dir); done {
+				return err
+			}
+		} else if err := r.leave(); err != nil {
+			return err
+		}
+	}
+	return r.first
+}
+
+// remover is a removal on its way.
+type remover struct {
+	dir      *dirReader    // the folder being emptied, the last of levels
+	levels   []removeLevel // from the tree's root on
+	first    error
+	failures int
+}
+
+type removeLevel struct {
+	name     string
+	dev, ino uint64
+	failed   map[string]bool // entries that cannot be removed
+	rescans  int
+}
+
+func (r *remover) top() *removeLevel { return &r.levels[len(r.levels)-1] }
+
+// fail records that the entry name ("" is the folder itself) cannot be removed.
+func (r *remover) fail(name string, err error) {
+	r.failures++
+	if len(r.levels) > 0 {
+		r.skip(name)
+	}
+	if r.first != nil {
+		return
+	}
+	path := ""
+	for _, level := range r.levels {
+		path += "/" + level.name
+	}
+	if name != "" {
+		path += "/" + name
+	}
+	r.first = &PathError{Op: "remove", Path: path[1:], Err: err}
+}
+
+// skip makes the folder's reader pass over an entry that cannot be removed.
+func (r *remover) skip(name string) {
+	top := r.top()
+	if top.failed == nil {
+		top.failed = map[string]bool{}
+	}
+	top.failed[name] = true
+}
+
+// remove removes one entry, or enters it if it is a folder.
+func (r *remover) remove(entry dirEntry) {
+	if r.top().failed[entry.name] {
+		return
+	}
+	if entry.kind != TypeDirectory {
+		err := unix.Unlinkat(r.dir.fd, entry.name, 0)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return
+		}
+		info, statErr := statAt(r.dir.fd, entry.name)
+		if statErr != nil || info.Type != TypeDirectory {
+			r.fail(entry.name, err)
+			return
+		}
+	}
+	r.enter(r.dir.fd, entry.name)
+}
+
+// enter goes down into a folder; false if there is nothing to go into (any
+// more) or it cannot be read.
+func (r *remover) enter(dir int, name string) bool {
+	fd, err := openSubfolder(dir, name)
+	if err != nil {
+		// What cannot be read may still be empty.
+		rmErr := removeFolder(dir, name)
+		if rmErr != nil && !errors.Is(rmErr, unix.ENOENT) {
+			r.fail(name, err)
+		}
+		return false
+	}
+	info, err := statAt(fd, "")
+	if err != nil {
+		unix.Close(fd)
+		r.fail(name, err)
+		return false
+	}
+	if r.dir != nil {
+		r.dir.close()
+	}
+	r.dir = newDirReader(fd)
+	r.levels = append(r.levels, removeLevel{name: name, dev: info.Device, ino: info.Inode})
+	return true
+}
+
+// leave goes back up from an emptied folder and removes it.
+func (r *remover) leave() error {
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(r.dir.fd, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		r.fail("", err)
+		return r.first
+	}
+	parent := newDirReader(fd)
+	info, err := statAt(fd, "")
+	up := &r.levels[len(r.levels)-2]
+	if err == nil && (info.Device != up.dev || info.Inode != up.ino) {
+		err = errFolderMoved
+	}
+	if err != nil {
+		parent.close()
+		r.fail("", err)
+		return r.first
+	}
+	left := *r.top()
+	r.dir.close()
+	r.dir, r.levels = parent, r.levels[:len(r.levels)-1]
+	err = removeFolder(fd, left.name)
+	switch {
+	case err == nil, errors.Is(err, unix.ENOENT):
+	case errors.Is(err, unix.ENOTEMPTY) && len(left.failed) > 0:
+		r.skip(left.name)
+	case errors.Is(err, unix.ENOTEMPTY) && up.rescans < maxRescans:
+		up.rescans++ // it has filled again; reading its parent again leads back to it
+	default:
+		r.fail(left.name, err)
+	}
+	return nil
+}
+
+// finish removes the tree's root once all below it has been tried; done is false
+// if it has filled again meanwhile.
+func (r *remover) finish(dir int) (done bool, err error) {
+	if r.first != nil {
+		return true, r.first
+	}
+	root := r.top()
+	err = removeFolder(dir, root.name)
+	if errors.Is(err, unix.ENOTEMPTY) && root.rescans < maxRescans {
+		root.rescans++
+		if err = r.dir.rewind(); err == nil {
+			return false, nil
+		}
+	}
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return true, nil
+	}
+	return true, &PathError{Op: "remove", Path: root.name, Err: err}
+}
