@@ -12,8 +12,10 @@
 // exec by ptrace. Each of these costs something, so each is done only when the
 // child is to differ from guestd.
 //
-// A child has three descriptors, the environment of its Command with
-// GUESTD_PROCESS_ID added, default signal dispositions and an empty signal mask.
+// A child has the three or four descriptors of its Command and its environment
+// with GUESTD_PROCESS_ID added, default signal dispositions and an empty signal
+// mask. (In a program that embeds guestd, is started by nohup, and has no cgroups,
+// SIGHUP stays ignored.)
 //
 // # Trees
 //
@@ -24,7 +26,8 @@
 // session, session, descent and the mark GUESTD_PROCESS_ID, again and again
 // until nothing new appears. A process escapes that when all four fail: it was
 // reparented, called setsid, emptied its environment (or cannot be read), and
-// there are no audit sessions. [Spawner.Degraded] says which of the two applies.
+// there are no audit sessions. Such a process that also names another tree in its
+// environment is taken for one of that tree. [Spawner.Degraded] says what applies.
 //
 // # What it does not do
 //

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -140,6 +142,84 @@ func TestOOMScoreIsNotInherited(t *testing.T) {
 	defer os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	if r := reportOf(t, s, nil); r.OOMScoreAdj != 0 {
 		t.Errorf("oom_score_adj %d, want 0", r.OOMScoreAdj)
+	}
+}
+
+// The same where oom_score_adj may not be lowered: guestd is made to believe that
+// it has a negative one, and children inherit one that is not 0.
+func TestOOMScoreIsWrittenWhileHeld(t *testing.T) {
+	eachTreeMode(t, func(t *testing.T, s *Spawner) {
+		believed, err := os.Open(write(t, filepath.Join(t.TempDir(), "oom_score_adj"), "-1000\n", 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.oomScore.file.Close()
+		s.oomScore.file = believed
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte("300"), 0); err != nil {
+			t.Fatal(err)
+		}
+		defer os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
+		for range 20 {
+			if got := output(t, s, command(t, "cat", "/proc/self/oom_score_adj")); got != "0\n" {
+				t.Fatalf("oom_score_adj %q, want 0", got)
+			}
+		}
+	})
+}
+
+// A child that is killed while it is held must neither block its start nor be
+// lost: its end is told as any other.
+func TestKilledWhileHeld(t *testing.T) {
+	s := newSpawner(t, Config{})
+	stop := make(chan struct{})
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, pid := range childPIDs() {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	})
+	killed := 0
+	for range 300 {
+		cmd := command(t, "true")
+		cmd.Rlimits = []Rlimit{{Resource: unix.RLIMIT_CORE, Soft: 0, Hard: 0}}
+		c, err := s.Start(cmd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-c.Done()
+		switch st := c.Status(); {
+		case st.Signal == syscall.SIGKILL:
+			killed++
+		case st.Code != 0:
+			t.Errorf("ended with %+v", st)
+		}
+		c.Release()
+	}
+	close(stop)
+	killer.Wait()
+	if killed == 0 {
+		t.Error("none was killed: nothing was tested")
+	}
+}
+
+func TestAnExtraDescriptor(t *testing.T) {
+	s := newSpawner(t, Config{})
+	extra, err := os.Open(write(t, filepath.Join(t.TempDir(), "script"), "echo from descriptor 3", 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer extra.Close()
+	cmd := command(t, "sh", "/proc/self/fd/3")
+	cmd.Extra = extra
+	if got := output(t, s, cmd); got != "from descriptor 3\n" {
+		t.Errorf("got %q", got)
 	}
 }
 
