@@ -1,7 +1,9 @@
 package proc
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -232,6 +234,60 @@ func TestCaptureEndsWithABackgroundChild(t *testing.T) {
 		t.Fatal(result, err)
 	}
 	_ = result.Process.Signal(syscall.SIGKILL, spawn.Tree)
+}
+
+func TestCancelledCaptureKeepsOrKillsAsAsked(t *testing.T) {
+	table := newTable(t)
+	for _, kill := range []bool{false, true} {
+		spec := Spec{Args: []string{"sleep", "1000"}, KillOnDisconnect: kill, Labels: map[string]string{"kill": fmt.Sprint(kill)}}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := errors.New("client is gone")
+		result := make(chan error)
+		go func() {
+			_, err := table.Capture(ctx, spec, nil, 10)
+			result <- err
+		}()
+		var list []Info
+		eventually(t, "started", func() bool {
+			list, _, _ = table.List(Filter{Labels: spec.Labels})
+			return len(list) == 1
+		})
+		cancel(gone)
+		if err := <-result; !errors.Is(err, gone) {
+			t.Fatalf("got %v", err)
+		}
+		p, err := table.Get(list[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kill {
+			if exit, err := p.Wait(within(t)); err != nil || exit.Signal != syscall.SIGTERM {
+				t.Fatalf("%+v, %v", exit, err)
+			}
+		} else if p.hasEnded() {
+			t.Fatal("killed")
+		}
+	}
+}
+
+func TestCloseAsksBackgroundChildrenFirst(t *testing.T) {
+	table := newTable(t)
+	p, a, err := table.Exec(t.Context(), shell("sh -c 'trap \"echo asked; exit\" TERM; echo ready; while :; do sleep 0.01; done' &"),
+		AttachOptions{FollowAfterExit: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHeard()
+	done := make(chan error)
+	go func() { done <- h.listen(within(t), a) }()
+	eventually(t, "ready", func() bool { return p.hasEnded() && p.Info().Output[0].Offset > 0 })
+	if err := table.Close(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil || h.text(Stdout) != "ready\nasked\n" {
+		t.Fatalf("%q, %v", h.text(Stdout), err)
+	}
+	a.Close()
 }
 
 func TestReaderComesBackAndLosesNothing(t *testing.T) {

@@ -147,9 +147,20 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	return *p.exit, nil
 }
 
+// hasEnded reports whether the leader has ended.
+func (p *Process) hasEnded() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
 // Signal sends a signal, 1 to 64, to the tree or to the leader alone. SIGKILL to
-// the tree leaves nothing of it; SIGHUP to the tree hangs a terminal up. It
-// returns os.ErrProcessDone where nobody is left.
+// the tree leaves nothing of it; SIGHUP to the tree hangs a terminal up, as far as
+// guestd may (without CAP_SYS_ADMIN the signal is all there is). It returns
+// os.ErrProcessDone where nobody is left.
 func (p *Process) Signal(sig syscall.Signal, scope spawn.Scope) error {
 	switch {
 	case sig < 1 || sig > 64:

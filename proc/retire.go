@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
+
+	"guestd.internal/internal/spawn"
 )
 
 // finished is a process that has ended, and when.
@@ -111,8 +114,8 @@ func (t *Table) alive() []*Process {
 const closeWait = 2 * time.Second
 
 // Close refuses further starts, ends every tree (SIGTERM, each process's
-// KillGrace, SIGKILL; SIGKILL at once when the context is done, and for what is
-// left of trees whose leader has ended) and collects all goroutines and files. What survives SIGKILL for two seconds, in an uninterruptible
+// KillGrace, SIGKILL; SIGKILL at once when the context is done) and collects all
+// goroutines and files. What survives SIGKILL for two seconds, in an uninterruptible
 // sleep, is left and told in the error. Closing twice is fine.
 func (t *Table) Close(ctx context.Context) error {
 	t.mu.Lock()
@@ -126,6 +129,9 @@ func (t *Table) Close(ctx context.Context) error {
 	processes := t.alive()
 	for _, p := range processes {
 		p.terminate()
+		if p.hasEnded() {
+			_ = p.child.Signal(syscall.SIGTERM, spawn.Tree) // its background children
+		}
 	}
 	t.awaitTermination(ctx, processes)
 	t.killOnce.Do(func() { close(t.killNow) })
@@ -144,26 +150,28 @@ func (t *Table) Close(ctx context.Context) error {
 	return nil
 }
 
-// awaitTermination waits until every leader has ended and every termination is
-// through, or the context is done.
+// awaitTermination waits until every termination is through, and the streams of
+// trees whose leader had ended before are closed or had their KillGrace; or until
+// the context is done.
 func (t *Table) awaitTermination(ctx context.Context, processes []*Process) {
+	begin := time.Now()
 	for _, p := range processes {
-		select {
-		case <-p.exited:
-		case <-ctx.Done():
-			return
-		}
 		p.mu.Lock()
-		termination := p.termination
+		end := p.termination
 		p.mu.Unlock()
-		if termination == nil {
-			continue // the leader ended before
+		grace := time.NewTimer(time.Until(begin.Add(p.spec.killGrace())))
+		expired := grace.C
+		if end != nil {
+			expired = nil // a termination counts its grace itself
+		} else {
+			end = p.done
 		}
 		select {
-		case <-termination:
+		case <-end:
+		case <-expired:
 		case <-ctx.Done():
-			return
 		}
+		grace.Stop()
 	}
 }
 

@@ -197,12 +197,7 @@ func (p *Process) matches(f Filter) bool {
 	if f.State == AnyState {
 		return true
 	}
-	select {
-	case <-p.exited:
-		return f.State == Ended
-	default:
-		return f.State == Running
-	}
+	return (f.State == Ended) == p.hasEnded()
 }
 
 // admit counts a start in, so that Close waits for it, or refuses it.

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,6 +100,9 @@ func TestCloseInputOnATerminalIsAnEndOfFileAnywhereInALine(t *testing.T) {
 }
 
 func TestHangUpEndsWhoeverReadsTheTerminal(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to hang up on a program that ignores SIGHUP")
+	}
 	table := newTable(t)
 	p, a, err := table.Exec(t.Context(), inTerminal("trap '' HUP; echo ready; cat; exit 5", Size{}), AttachOptions{})
 	if err != nil {
@@ -134,6 +138,9 @@ func TestBackgroundJobKeepsItsTerminal(t *testing.T) {
 }
 
 func TestLoginShell(t *testing.T) {
+	if shell := mustCurrent(t).Shell; strings.Contains(shell, "nologin") {
+		t.Skipf("needs a user with a shell; this one has %s", shell)
+	}
 	table := newTable(t)
 	p, a, err := table.Exec(t.Context(), Spec{LoginShell: true, Terminal: &Size{}}, AttachOptions{})
 	if err != nil {
