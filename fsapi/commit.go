@@ -19,6 +19,16 @@ func (h *WriteHandle) publish() error {
 		}
 	}
 	err := h.place(fd)
+	if errors.Is(err, unix.ENOENT) && h.opts.CreateParents && h.temp == "" {
+		// Another upload had made the folder and took it away when it was
+		// aborted, as a file without a name does not keep it.
+		h.target.close()
+		h.made.close()
+		h.made = madeFolders{dir: -1}
+		if err = h.locate(); err == nil {
+			err = h.place(fd)
+		}
+	}
 	if err != nil && !h.opts.Exclusive && needsInPlace(err) {
 		err = h.copyInPlace(fd, err)
 	}

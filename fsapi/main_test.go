@@ -93,8 +93,8 @@ func newFixture(t *testing.T) *fixture {
 	must(t, os.Mkdir(f.home, 0o755))
 	root := filepath.Join(base, "root")
 	must(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
-	passwd := fmt.Sprintf("root:x:0:0::/root:/bin/sh\n%s:x:%d:%d::%s:/bin/sh\n%s:x:%d:%d::/:/bin/sh\n",
-		testUser, testUID, testUID, f.home, otherUser, otherUID, otherUID)
+	passwd := fmt.Sprintf("root:x:0:0::/root:/bin/sh\n%s:x:%d:%d::%s:/bin/sh\n%s:x:%d:%d::/:/bin/sh\nself:x:%d:%d::%s:/bin/sh\n",
+		testUser, testUID, testUID, f.home, otherUser, otherUID, otherUID, os.Geteuid(), os.Getegid(), f.home)
 	group := fmt.Sprintf("%s:x:%d:\nshare:x:%d:%s\n", testUser, testUID, shareGID, testUser)
 	must(t, os.WriteFile(filepath.Join(root, "etc/passwd"), []byte(passwd), 0o644))
 	must(t, os.WriteFile(filepath.Join(root, "etc/group"), []byte(group), 0o644))

@@ -222,22 +222,25 @@ func makeTempFolder(dir int, name string) (int, error) {
 // elsewhere changes its "..", which takes write permission for it; one without
 // gets it for that moment.
 func (m *mover) placeCopy(tempDir int, name string, info Info) error {
-	readOnly := info.Type == TypeDirectory && info.Mode&0o200 == 0
-	if readOnly {
-		fd, err := openSubfolder(tempDir, name)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		mode, err := statAt(fd, "")
-		if err != nil {
-			return err
-		}
-		if err := unix.Fchmod(fd, mode.Mode|0o200); err != nil {
-			return err
-		}
-		defer unix.Fchmod(fd, mode.Mode)
+	if info.Type != TypeDirectory || info.Mode&0o200 != 0 {
+		return m.renameCopy(tempDir, name)
 	}
+	fd, err := openSubfolder(tempDir, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	copied, err := statAt(fd, "")
+	if err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, copied.Mode|0o200); err != nil {
+		return err
+	}
+	return errors.Join(m.renameCopy(tempDir, name), unix.Fchmod(fd, copied.Mode))
+}
+
+func (m *mover) renameCopy(tempDir int, name string) error {
 	if m.opts.NoReplace {
 		return renameNew(tempDir, name, m.to.dir, m.to.base)
 	}

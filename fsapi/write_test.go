@@ -144,6 +144,23 @@ func TestWriteAbortKeepsFoldersInUse(t *testing.T) {
 	f.wantNames(f.path("a"), "other")
 }
 
+func TestWriteAbortDoesNotTakeFoldersFromOthers(t *testing.T) {
+	f := newFixture(t)
+	opts := WriteOptions{CreateParents: true}
+	first, err := f.OpenWrite(f.ctx, f.user, "a/b/first", opts)
+	must(t, err)
+	second, err := f.OpenWrite(f.ctx, f.user, "a/b/second", opts)
+	must(t, err)
+	defer second.Abort()
+	_, err = second.Write([]byte("content"))
+	must(t, err)
+	first.Abort()
+	_, err = second.Commit()
+	must(t, err)
+	f.wantContent(f.path("a/b/second"), "content")
+	f.wantNames(f.path("a/b"), "second")
+}
+
 func TestWriteEndsWithItsContext(t *testing.T) {
 	f := newFixture(t)
 	path := f.put("file", "old")
