@@ -528,3 +528,45 @@ func TestWriteHundredsOfMegabytesInFlatMemory(t *testing.T) {
 		t.Errorf("%d bytes, %d allocated", result.Info.Size, grown)
 	}
 }
+
+func TestWriteKeepsTheAccessList(t *testing.T) {
+	needRoot(t)
+	f := newFixture(t)
+	// user::rw- user:other:r-- group::--- mask::r-- other::---, as setfacl(1)
+	// writes it (acl(5), linux/posix_acl_xattr.h).
+	acl := []byte{2, 0, 0, 0,
+		1, 0, 6, 0, 255, 255, 255, 255,
+		2, 0, 4, 0, byte(otherUID & 255), byte(otherUID >> 8), 0, 0,
+		4, 0, 0, 0, 255, 255, 255, 255,
+		16, 0, 4, 0, 255, 255, 255, 255,
+		32, 0, 0, 0, 255, 255, 255, 255}
+	for _, named := range []bool{false, true} {
+		f.namedTemp = named
+		path := f.put(fmt.Sprintf("file-%v", named), "old")
+		if err := unix.Setxattr(path, aclAttribute, acl, 0); errors.Is(err, unix.EOPNOTSUPP) {
+			t.Skip("the temporary folder's file system has no access lists")
+		} else {
+			must(t, err)
+		}
+		_, err := f.write(f.user, path, "new", WriteOptions{})
+		must(t, err)
+		if got, err := f.read(otherUser, path, 0, 0); err != nil || got != "new" {
+			t.Errorf("who is on the list: %q, %v", got, err)
+		}
+		_, err = f.read("31999", path, 0, 0)
+		wantErr(t, "who is not", err, fs.ErrPermission)
+
+		// A file without a list gets none from the folder's default.
+		plain := f.put(fmt.Sprintf("plain-%v", named), "old")
+		must(t, os.Chmod(plain, 0o600))
+		must(t, unix.Setxattr(f.home, "system.posix_acl_default", acl, 0))
+		_, err = f.write(f.user, plain, "new", WriteOptions{})
+		must(t, err)
+		must(t, unix.Removexattr(f.home, "system.posix_acl_default"))
+		_, err = f.read(otherUser, plain, 0, 0)
+		wantErr(t, "the default list was taken on", err, fs.ErrPermission)
+		if _, err := unix.Getxattr(plain, aclAttribute, nil); !errors.Is(err, unix.ENODATA) {
+			t.Errorf("access list: %v", err)
+		}
+	}
+}
