@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"guestd.internal/kernel"
+	guestdv1 "guestd.internal/proto/guestd/v1"
+)
+
+// codeService serves guestd.v1.CodeService from package kernel.
+type codeService struct {
+	guestdv1.UnimplementedCodeServiceServer
+	contexts *kernel.Contexts
+}
+
+// Execute implements guestdv1.CodeServiceServer. The execution goes on when the
+// stream ends early.
+func (s *codeService) Execute(req *guestdv1.ExecuteRequest, stream guestdv1.CodeService_ExecuteServer) error {
+	r, err := executeRequest(req)
+	if err != nil {
+		return err
+	}
+	x, err := s.contexts.Execute(stream.Context(), r)
+	if err != nil {
+		return err
+	}
+	events := x.Events(1)
+	defer events.Close()
+	out := &eventSender{execution: x, send: func(e *guestdv1.ExecutionEvent) error {
+		return stream.Send(&guestdv1.ExecuteResponse{Event: e})
+	}}
+	return out.run(stream.Context(), events)
+}
+
+// Interrupt implements guestdv1.CodeServiceServer.
+func (s *codeService) Interrupt(_ context.Context, req *guestdv1.InterruptRequest) (*guestdv1.InterruptResponse, error) {
+	switch target := req.GetTarget().(type) {
+	case *guestdv1.InterruptRequest_ExecutionId:
+		id := target.ExecutionId
+		if err := s.contexts.InterruptExecution(id); err != nil {
+			return nil, err
+		}
+		return &guestdv1.InterruptResponse{ExecutionId: id}, nil
+	case *guestdv1.InterruptRequest_ContextId:
+		info, err := s.contexts.Get(target.ContextId)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.contexts.InterruptContext(target.ContextId); err != nil {
+			return nil, err
+		}
+		return &guestdv1.InterruptResponse{ExecutionId: info.Execution}, nil
+	default:
+		return nil, invalid("target", "must name an execution or a context")
+	}
+}
+
+// ReplyInput implements guestdv1.CodeServiceServer.
+func (s *codeService) ReplyInput(_ context.Context, req *guestdv1.ReplyInputRequest) (*guestdv1.ReplyInputResponse, error) {
+	if req.GetEndOfInput() {
+		return nil, notServed("end_of_input")
+	}
+	if req.GetRequestNumber() != 0 {
+		return nil, notServed("request_number")
+	}
+	if err := s.contexts.ReplyInput(req.GetExecutionId(), req.GetValue()); err != nil {
+		return nil, err
+	}
+	return &guestdv1.ReplyInputResponse{}, nil
+}
+
+// executeRequest checks what kernel cannot see, and converts the rest.
+func executeRequest(req *guestdv1.ExecuteRequest) (kernel.Request, error) {
+	for field, set := range map[string]bool{
+		"env":                    len(req.GetEnv()) > 0,
+		"cwd":                    len(req.GetCwd()) > 0,
+		"reader.stall_timeout":   req.GetReader().GetStallTimeout() != nil,
+		"reader.reconnect_grace": req.GetReader().GetReconnectGrace() != nil,
+	} {
+		if set {
+			return kernel.Request{}, notServed(field)
+		}
+	}
+	timeout, err := optionalDuration("timeout", req.GetTimeout())
+	if err != nil {
+		return kernel.Request{}, err
+	}
+	return kernel.Request{
+		ContextID:  req.GetContextId(),
+		Language:   req.GetLanguage(),
+		Code:       req.GetCode(),
+		Timeout:    timeout,
+		AllowStdin: req.GetAllowStdin(),
+		RequestID:  req.GetRequestId(),
+	}, nil
+}
+
+// notServed is the error for a field that this version does not serve: ignoring
+// it would do something else than what was asked for.
+func notServed(field string) error {
+	return status.Errorf(codes.Unimplemented, "%s: not served by this version of guestd", field)
+}
+
+// eventSender sends an execution's events in the API's form.
+type eventSender struct {
+	execution *kernel.Execution
+	send      func(*guestdv1.ExecutionEvent) error
+	results   uint32 // results sent so far
+}
+
+// run sends events until the execution's last one.
+func (s *eventSender) run(ctx context.Context, events *kernel.EventReader) error {
+	for {
+		e, err := events.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.event(e); err != nil {
+			return err
+		}
+	}
+}
+
+// event sends one event, and behind a result the parts too large for it.
+func (s *eventSender) event(e kernel.Event) error {
+	out := &guestdv1.ExecutionEvent{
+		ExecutionId: s.execution.ID(),
+		Number:      e.Number,
+		Time:        timestamp(e.Time),
+	}
+	result, ok := e.Body.(kernel.Result)
+	if !ok {
+		setEventBody(out, s.execution.ContextID(), e.Body)
+		return s.send(out)
+	}
+	s.results++
+	message, large := resultMessage(result, s.results)
+	out.Event = &guestdv1.ExecutionEvent_Result{Result: message}
+	if err := s.send(out); err != nil {
+		return err
+	}
+	for _, part := range large {
+		if err := s.data(out, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// data sends a large part in pieces, under its result's number and time.
+func (s *eventSender) data(of *guestdv1.ExecutionEvent, part kernel.MIMEPart) error {
+	for offset := 0; offset < len(part.Data); offset += maxPayload {
+		end := min(offset+maxPayload, len(part.Data))
+		err := s.send(&guestdv1.ExecutionEvent{
+			ExecutionId: of.GetExecutionId(),
+			Number:      of.GetNumber(),
+			Time:        of.GetTime(),
+			Event: &guestdv1.ExecutionEvent_Data{Data: &guestdv1.ExecutionData{
+				ResultNumber: s.results,
+				Mime:         part.MIME,
+				Offset:       uint64(offset),
+				Bytes:        part.Data[offset:end],
+				Last:         end == len(part.Data),
+			}},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// timestamp converts a time; the zero time is an absent one.
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// duration converts a duration that may be absent, which is 0.
+func duration(field string, m *durationpb.Duration) (time.Duration, error) {
+	d, err := optionalDuration(field, m)
+	if d == nil {
+		return 0, err
+	}
+	return *d, err
+}
+
+// optionalDuration converts a duration whose absence means something of its own.
+func optionalDuration(field string, m *durationpb.Duration) (*time.Duration, error) {
+	if m == nil {
+		return nil, nil
+	}
+	if err := m.CheckValid(); err != nil {
+		return nil, invalid(field, "is no valid duration")
+	}
+	d := m.AsDuration() // saturates after 292 years
+	if d < 0 {
+		return nil, invalid(field, fmt.Sprintf("is %v, must not be negative", d))
+	}
+	return &d, nil
+}
+
+func optionalInt(v *int32) *int {
+	if v == nil {
+		return nil
+	}
+	i := int(*v)
+	return &i
+}
+
+// checkEnums refuses values that the API does not define in the message's own
+// fields: to take one of a newer client for the default would do something else
+// than what was asked for.
+func checkEnums(prefix string, m proto.Message) error {
+	var err error
+	m.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if fd.Kind() != protoreflect.EnumKind || fd.IsList() || fd.IsMap() {
+			return true
+		}
+		if fd.Enum().Values().ByNumber(v.Enum()) == nil {
+			field := string(fd.Name())
+			if prefix != "" {
+				field = prefix + "." + field
+			}
+			err = invalid(field, fmt.Sprintf("is %d, which this version does not know", v.Enum()))
+		}
+		return err == nil
+	})
+	return err
+}

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"guestd.internal/fsapi"
+	guestdv1 "guestd.internal/proto/guestd/v1"
+)
+
+const (
+	// readPiece is how much of a file one message of Read carries.
+	readPiece = 256 << 10
+	// listBatch is how many entries one message of List carries at most, and
+	// listBatchBytes about how many bytes of them.
+	listBatch      = 256
+	listBatchBytes = 256 << 10
+)
+
+// fileService serves guestd.v1.FileService from package fsapi.
+type fileService struct {
+	guestdv1.UnimplementedFileServiceServer
+	files *fsapi.FS
+}
+
+// Stat implements guestdv1.FileServiceServer.
+func (s *fileService) Stat(ctx context.Context, req *guestdv1.StatRequest) (*guestdv1.StatResponse, error) {
+	info, err := s.files.Stat(ctx, req.GetUser(), string(req.GetPath()), req.GetFollowLinks())
+	if err != nil {
+		return nil, err
+	}
+	return &guestdv1.StatResponse{Info: fileInfo(info)}, nil
+}
+
+// List implements guestdv1.FileServiceServer.
+func (s *fileService) List(req *guestdv1.FileServiceListRequest, stream guestdv1.FileService_ListServer) error {
+	opts, err := listOptions(req)
+	if err != nil {
+		return err
+	}
+	ctx, path := stream.Context(), string(req.GetPath())
+	root, err := s.files.Stat(ctx, req.GetUser(), path, true)
+	if err != nil {
+		return err
+	}
+	batch := &listBatcher{stream: stream, root: root}
+	if err := s.files.List(ctx, req.GetUser(), path, opts, batch.add); err != nil {
+		return err
+	}
+	return batch.flush()
+}
+
+// listBatcher gathers a listing's entries into messages. The header goes out
+// with the first of them, so that a folder that cannot be listed is an error
+// before anything was said.
+type listBatcher struct {
+	stream  guestdv1.FileService_ListServer
+	root    fsapi.Info
+	begun   bool
+	entries []*guestdv1.FileInfo
+	bytes   int
+}
+
+func (b *listBatcher) add(e fsapi.Entry) error {
+	if e.Err != nil {
+		if err := b.flush(); err != nil {
+			return err
+		}
+		return b.stream.Send(&guestdv1.FileServiceListResponse{Event: &guestdv1.FileServiceListResponse_Failure{
+			Failure: fileFailure(b.stream.Context(), e.Info.Path, e.Err)}})
+	}
+	b.entries = append(b.entries, fileInfo(e.Info))
+	b.bytes += len(e.Info.Path) + len(e.Info.LinkTarget) + 64
+	if len(b.entries) < listBatch && b.bytes < listBatchBytes {
+		return nil
+	}
+	return b.flush()
+}
+
+func (b *listBatcher) flush() error {
+	if !b.begun {
+		b.begun = true
+		err := b.stream.Send(&guestdv1.FileServiceListResponse{Event: &guestdv1.FileServiceListResponse_Directory{
+			Directory: fileInfo(b.root)}})
+		if err != nil {
+			return err
+		}
+	}
+	if len(b.entries) == 0 {
+		return nil
+	}
+	entries := b.entries
+	b.entries, b.bytes = nil, 0
+	return b.stream.Send(&guestdv1.FileServiceListResponse{Event: &guestdv1.FileServiceListResponse_Entries{
+		Entries: &guestdv1.FileEntries{Entries: entries}}})
+}
+
+// Read implements guestdv1.FileServiceServer.
+func (s *fileService) Read(req *guestdv1.ReadRequest, stream guestdv1.FileService_ReadServer) error {
+	h, err := s.files.OpenRead(stream.Context(), req.GetUser(), string(req.GetPath()), req.GetOffset(), req.GetLength())
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	err = stream.Send(&guestdv1.ReadResponse{Event: &guestdv1.ReadResponse_Header{
+		Header: &guestdv1.ReadHeader{Info: fileInfo(h.Info)}}})
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, readPiece)
+	offset := req.GetOffset()
+	for {
+		n, err := io.ReadFull(h, buf)
+		if n > 0 {
+			// Send has encoded the message when it returns, so buf may be used again.
+			send := stream.Send(&guestdv1.ReadResponse{Event: &guestdv1.ReadResponse_Data{
+				Data: &guestdv1.FileData{Offset: offset, Data: buf[:n]}}})
+			if send != nil {
+				return send
+			}
+			offset += uint64(n)
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}

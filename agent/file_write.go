@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"guestd.internal/fsapi"
+	guestdv1 "guestd.internal/proto/guestd/v1"
+)
+
+// Write implements guestdv1.FileServiceServer. The end of the request stream
+// commits; a stream that breaks before aborts.
+func (s *fileService) Write(stream guestdv1.FileService_WriteServer) error {
+	m, err := stream.Recv()
+	if err != nil {
+		return firstMessageError(err, "header")
+	}
+	header := m.GetHeader()
+	if header == nil {
+		return invalid("request.header", "must be the first message of Write")
+	}
+	opts, err := writeOptions(header)
+	if err != nil {
+		return err
+	}
+	h, err := s.files.OpenWrite(stream.Context(), header.GetUser(), string(header.GetPath()), opts)
+	if err != nil {
+		return err
+	}
+	defer h.Abort()
+	if err := receive(stream, h); err != nil {
+		return err
+	}
+	result, err := h.Commit()
+	if err != nil {
+		return err
+	}
+	return stream.SendAndClose(&guestdv1.WriteResponse{
+		Info:         fileInfo(result.Info),
+		BytesWritten: result.BytesWritten,
+		Created:      result.Created,
+		InPlace:      result.InPlace,
+	})
+}
+
+// receive writes what comes behind the header.
+func receive(stream guestdv1.FileService_WriteServer, to io.Writer) error {
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		data, ok := m.GetRequest().(*guestdv1.WriteRequest_Data)
+		if !ok {
+			return invalid("request", "must be data behind the header")
+		}
+		if _, err := to.Write(data.Data); err != nil {
+			return err
+		}
+	}
+}
+
+// writeOptions converts a header; what fsapi checks itself is not checked here.
+func writeOptions(m *guestdv1.WriteHeader) (fsapi.WriteOptions, error) {
+	opts := fsapi.WriteOptions{
+		Mode:           m.Mode,
+		CreateParents:  m.CreateParents == nil || m.GetCreateParents(),
+		Exclusive:      m.GetExclusive(),
+		Fsync:          m.GetFsync(),
+		ExpectedSize:   m.ExpectedSize,
+		ExpectedSHA256: m.GetExpectedSha256(),
+	}
+	switch m.GetPlacement() {
+	case guestdv1.WritePlacement_WRITE_PLACEMENT_UNSPECIFIED, guestdv1.WritePlacement_WRITE_PLACEMENT_REPLACE:
+	case guestdv1.WritePlacement_WRITE_PLACEMENT_APPEND:
+		opts.Append = true
+	case guestdv1.WritePlacement_WRITE_PLACEMENT_AT_OFFSET:
+		offset := m.GetOffset()
+		opts.Offset = &offset
+		return opts, inPlaceOptions(m)
+	default:
+		return opts, checkEnums("header", m)
+	}
+	if m.GetOffset() != 0 {
+		return opts, invalid("header.offset", fmt.Sprintf("is %d without WRITE_PLACEMENT_AT_OFFSET", m.GetOffset()))
+	}
+	if opts.Append {
+		return opts, inPlaceOptions(m)
+	}
+	return opts, nil
+}
+
+// inPlaceOptions refuses what only an atomic replacement can promise.
+func inPlaceOptions(m *guestdv1.WriteHeader) error {
+	if m.GetExclusive() {
+		return invalid("header.exclusive", "goes with WRITE_PLACEMENT_REPLACE only")
+	}
+	if len(m.GetExpectedSha256()) > 0 {
+		return invalid("header.expected_sha256", "goes with WRITE_PLACEMENT_REPLACE only: the bytes are in the file before the sum is known")
+	}
+	return nil
+}
+
+// MakeDir implements guestdv1.FileServiceServer.
+func (s *fileService) MakeDir(ctx context.Context, req *guestdv1.MakeDirRequest) (*guestdv1.MakeDirResponse, error) {
+	info, err := s.files.MakeDir(ctx, req.GetUser(), string(req.GetPath()), req.Mode, req.GetParents())
+	if err != nil {
+		return nil, err
+	}
+	return &guestdv1.MakeDirResponse{Info: fileInfo(info)}, nil
+}
+
+// Remove implements guestdv1.FileServiceServer.
+func (s *fileService) Remove(ctx context.Context, req *guestdv1.RemoveRequest) (*guestdv1.RemoveResponse, error) {
+	err := s.files.Remove(ctx, req.GetUser(), string(req.GetPath()), fsapi.RemoveOptions{
+		Recursive:     req.GetRecursive(),
+		IgnoreMissing: req.GetIgnoreMissing(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &guestdv1.RemoveResponse{}, nil
+}
+
+// Move implements guestdv1.FileServiceServer.
+func (s *fileService) Move(ctx context.Context, req *guestdv1.MoveRequest) (*guestdv1.MoveResponse, error) {
+	err := s.files.Move(ctx, req.GetUser(), string(req.GetSource()), string(req.GetDestination()), fsapi.MoveOptions{
+		NoReplace: req.GetNoReplace(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &guestdv1.MoveResponse{}, nil
+}

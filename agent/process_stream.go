@@ -1,0 +1,286 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"guestd.internal/internal/outlog"
+	"guestd.internal/proc"
+	guestdv1 "guestd.internal/proto/guestd/v1"
+)
+
+// errStreamEnded is why reading a call's requests ends once its events are sent.
+var errStreamEnded = errors.New("the call has ended")
+
+// processStream is what Exec and Attach have in common: requests in, events out.
+type processStream struct {
+	ctx  context.Context
+	recv func() (*guestdv1.ProcessRequest, error)
+	send func(*guestdv1.ProcessEvent) error
+}
+
+// Exec implements guestdv1.ProcessServiceServer.
+func (s *processService) Exec(stream guestdv1.ProcessService_ExecServer) error {
+	ps := &processStream{
+		ctx: stream.Context(),
+		recv: func() (*guestdv1.ProcessRequest, error) {
+			m, err := stream.Recv()
+			return m.GetRequest(), err
+		},
+		send: func(e *guestdv1.ProcessEvent) error { return stream.Send(&guestdv1.ExecResponse{Event: e}) },
+	}
+	first, err := ps.recv()
+	if err != nil {
+		return firstMessageError(err, "start")
+	}
+	start := first.GetStart()
+	if start == nil {
+		return invalid("request.start", "must be the first message of Exec")
+	}
+	spec, err := processSpec(start.GetSpec())
+	if err != nil {
+		return err
+	}
+	options, err := readerOptions("reader", start.GetReader())
+	if err != nil {
+		return err
+	}
+	p, attachment, err := s.processes.Exec(ps.ctx, spec, options)
+	if err != nil {
+		return inAPI(err)
+	}
+	info := p.Info()
+	return ps.serve(p, attachment, &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Started{
+		Started: &guestdv1.ProcessStarted{
+			ProcessId:   info.ID,
+			Pid:         uint32(info.PID),
+			InstanceId:  s.instance,
+			StartTime:   timestamp(info.Start),
+			InputOffset: info.Input,
+		}}})
+}
+
+// Attach implements guestdv1.ProcessServiceServer.
+func (s *processService) Attach(stream guestdv1.ProcessService_AttachServer) error {
+	ps := &processStream{
+		ctx: stream.Context(),
+		recv: func() (*guestdv1.ProcessRequest, error) {
+			m, err := stream.Recv()
+			return m.GetRequest(), err
+		},
+		send: func(e *guestdv1.ProcessEvent) error { return stream.Send(&guestdv1.AttachResponse{Event: e}) },
+	}
+	first, err := ps.recv()
+	if err != nil {
+		return firstMessageError(err, "attach")
+	}
+	attach := first.GetAttach()
+	if attach == nil {
+		return invalid("request.attach", "must be the first message of Attach")
+	}
+	options, err := attachOptions(attach)
+	if err != nil {
+		return err
+	}
+	p, err := s.processes.Get(attach.GetProcessId())
+	if err != nil {
+		return err
+	}
+	attachment, err := p.Attach(options)
+	if err != nil {
+		return inAPI(err)
+	}
+	return ps.serve(p, attachment, &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Attached{
+		Attached: &guestdv1.ProcessAttached{
+			Process:     processMessage(p.Info(), 0),
+			Offsets:     streamOffsets(attachment.Offsets()),
+			InputOffset: p.InputOffset(),
+		}}})
+}
+
+// firstMessageError is for a call whose first message did not come.
+func firstMessageError(err error, want string) error {
+	if errors.Is(err, io.EOF) {
+		return invalid("request."+want, "must be the first message; there was none")
+	}
+	return err
+}
+
+// serve sends the header and then the attachment's events, and meanwhile does
+// what the client asks for. A malformed or impossible request ends the call.
+func (ps *processStream) serve(p *proc.Process, a *proc.Attachment, header *guestdv1.ProcessEvent) error {
+	ctx, cancel := context.WithCancelCause(ps.ctx)
+	requests := &requestReader{stream: ps, process: p, attachment: a}
+	err := ps.send(header)
+	if err == nil {
+		// The goroutine ends with the call: its Recv fails once the handler
+		// has returned, so it is not waited for.
+		go func() {
+			if err := requests.run(ctx); err != nil {
+				cancel(err)
+			}
+		}()
+		err = ps.events(ctx, a)
+	}
+	cancel(errStreamEnded)
+	if err == nil {
+		a.Close()
+	} else {
+		a.Detach()
+	}
+	return err
+}
+
+// events sends events until the attachment's last one.
+func (ps *processStream) events(ctx context.Context, a *proc.Attachment) error {
+	for {
+		e, err := a.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		err = ps.send(eventMessage(e))
+		if out, ok := e.(proc.Output); ok {
+			out.Release() // Send has encoded the message when it returns
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// requestReader does what the requests of one stream ask for, in order.
+type requestReader struct {
+	stream     *processStream
+	process    *proc.Process
+	attachment *proc.Attachment
+}
+
+// run ends with the request stream, which closes nothing, or with the first
+// request that cannot be done.
+func (r *requestReader) run(ctx context.Context) error {
+	for {
+		m, err := r.stream.recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.request(ctx, m); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *requestReader) request(ctx context.Context, m *guestdv1.ProcessRequest) error {
+	switch req := m.GetRequest().(type) {
+	case *guestdv1.ProcessRequest_Input:
+		return r.input(ctx, req.Input)
+	case *guestdv1.ProcessRequest_CloseInput:
+		return r.process.CloseInput(req.CloseInput.GetOffset())
+	case *guestdv1.ProcessRequest_Resize:
+		return resize(r.process, req.Resize, "resize")
+	case *guestdv1.ProcessRequest_Signal:
+		return ended(signal(r.process, req.Signal, "signal"))
+	case *guestdv1.ProcessRequest_Ack:
+		ack, err := streamOffset("ack", req.Ack)
+		if err != nil {
+			return err
+		}
+		return r.attachment.Ack(ack.Stream, ack.Offset)
+	case *guestdv1.ProcessRequest_Start, *guestdv1.ProcessRequest_Attach:
+		return invalid("request", "start and attach may only be the first message")
+	default:
+		return invalid("request", "is empty, or of a kind that this version does not know")
+	}
+}
+
+func (r *requestReader) input(ctx context.Context, m *guestdv1.ProcessInput) error {
+	if n := len(m.GetData()); n > maxInputFrame {
+		return invalid("input.data", fmt.Sprintf("has %d bytes, must have at most %d", n, maxInputFrame))
+	}
+	_, err := r.process.WriteInput(ctx, m.GetOffset(), m.GetData())
+	if errors.Is(err, proc.ErrInputClosed) {
+		return nil // told by input_status; the output goes on
+	}
+	return err
+}
+
+// ended lets a signal pass that came too late: on a stream the exit is on its way.
+func ended(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// eventMessage converts an event.
+func eventMessage(e proc.Event) *guestdv1.ProcessEvent {
+	switch e := e.(type) {
+	case proc.Output:
+		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Output{Output: &guestdv1.ProcessOutput{
+			Stream: streams[e.Stream], Offset: e.Offset, Data: e.Data}}}
+	case proc.Gap:
+		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Gap{Gap: &guestdv1.ProcessGap{
+			Stream: streams[e.Stream], StartOffset: e.From, EndOffset: e.To}}}
+	case proc.Resized:
+		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Resized{Resized: &guestdv1.ProcessResized{
+			Offset: e.Offset, Size: sizeMessage(e.Size)}}}
+	case proc.InputStatus:
+		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_InputStatus{InputStatus: &guestdv1.ProcessInputStatus{
+			AcceptedOffset: e.Accepted, Closed: e.Closed}}}
+	case proc.Exited:
+		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Exited{Exited: exitMessage(e.Exit)}}
+	}
+	panic(fmt.Sprintf("agent: event %T has no message", e))
+}
+
+// readerOptions converts how output is read.
+func readerOptions(field string, m *guestdv1.OutputReader) (proc.AttachOptions, error) {
+	options := proc.AttachOptions{ReaderID: m.GetReaderId()}
+	if m == nil {
+		return options, nil
+	}
+	if err := checkEnums(field, m); err != nil {
+		return options, err
+	}
+	if m.GetMode() == guestdv1.ReaderMode_READER_MODE_FOLLOWING {
+		options.Mode = outlog.Following
+	}
+	stall, err := optionalDuration(field+".stall_timeout", m.GetStallTimeout())
+	if err != nil {
+		return options, err
+	}
+	if stall != nil {
+		if *stall == 0 {
+			return options, invalid(field+".stall_timeout", "is zero; leave it out for none")
+		}
+		options.StallTimeout = *stall
+	}
+	options.ReconnectGrace, err = optionalDuration(field+".reconnect_grace", m.GetReconnectGrace())
+	return options, err
+}
+
+// attachOptions converts how and from where output is read.
+func attachOptions(m *guestdv1.ProcessAttach) (proc.AttachOptions, error) {
+	options, err := readerOptions("reader", m.GetReader())
+	if err != nil {
+		return options, err
+	}
+	options.FromNow = m.GetFromNow()
+	options.FollowAfterExit = m.GetFollowAfterExit()
+	for i, o := range m.GetOffsets() {
+		offset, err := streamOffset(fmt.Sprintf("offsets[%d]", i), o)
+		if err != nil {
+			return options, err
+		}
+		options.Offsets = append(options.Offsets, offset)
+	}
+	return options, nil
+}
