@@ -69,7 +69,10 @@ func (e *execution) next() error {
 
 func (e *execution) checkEnvelope(event *pb.ExecutionEvent) error {
 	first := e.accepted == nil
-	e.number++
+	// A result's data have the result's number.
+	if event.GetData() == nil || e.number == 0 {
+		e.number++
+	}
 	switch {
 	case event.GetNumber() != e.number:
 		return fmt.Errorf("an event numbered %d, want %d", event.GetNumber(), e.number)

@@ -157,7 +157,7 @@ func (g codeCases) DurationsAreTold(t *testing.T) {
 
 func (g codeCases) CellMagicIsTheFirstLineOfTheUsersCode(t *testing.T) {
 	dir := g.folder(t)
-	e := g.execute(t, &pb.ExecuteRequest{Code: "%%sh\nprintf '%s' \"$ONCE\"", Cwd: []byte(dir), Env: []*pb.EnvVar{env("ONCE", "seen")}})
+	e := g.executeIfServed(t, &pb.ExecuteRequest{Code: "%%sh\nprintf '%s' \"$ONCE\"", Cwd: []byte(dir), Env: []*pb.EnvVar{env("ONCE", "seen")}})
 	if !strings.Contains(e.stdout, "seen") {
 		t.Errorf("stdout %q, error %v, want the variable", e.stdout, e.err)
 	}

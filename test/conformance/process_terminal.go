@@ -136,6 +136,14 @@ func (g terminalCases) ExitArrivesThoughABackgroundChildHoldsTheTerminal(t *test
 	wantText(t, "the terminal", out.terminal(), "last\r\n")
 }
 
+// A program that closes its descriptors before it exits, as cat does, must not be
+// hung up for it.
+func (g terminalCases) ProgramMayCloseItsTerminalAndOpenItAgain(t *testing.T) {
+	out := g.complete(t, onTerminal(script(`echo before; exec 0<&- 1>&- 2>&-; sleep 0.5; exec >/dev/tty; echo after; exit 3`)))
+	wantExitCode(t, out.exit, 3)
+	wantText(t, "the terminal", out.terminal(), "before\r\nafter\r\n")
+}
+
 func (g terminalCases) TimeOutEndsTheTerminalsProcess(t *testing.T) {
 	spec := onTerminal(script(`trap '' TERM HUP; while :; do sleep 0.1; done`))
 	out := g.complete(t, limited(spec, 300*time.Millisecond, 200*time.Millisecond))
