@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
+	"guestd.internal/agent/internal/replay"
 	"guestd.internal/fsapi"
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/spawn"
@@ -64,6 +65,7 @@ var sentinels = []struct {
 	{kernel.ErrContextNotFound, answer{codes.NotFound, guestdv1.ErrorReason_ERROR_REASON_CONTEXT_NOT_FOUND}},
 	{kernel.ErrExecutionNotFound, answer{codes.NotFound, guestdv1.ErrorReason_ERROR_REASON_EXECUTION_NOT_FOUND}},
 	{kernel.ErrNoInputWanted, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_NO_INPUT_REQUEST}},
+	{replay.ErrReused, answer{codes.AlreadyExists, guestdv1.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED}},
 	{kernel.ErrRequestIDReused, answer{codes.AlreadyExists, guestdv1.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED}},
 	{kernel.ErrQueueFull, answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}},
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"guestd.internal/agent/internal/replay"
 	"guestd.internal/internal/spawn"
 	"guestd.internal/proc"
 	guestdv1 "guestd.internal/proto/guestd/v1"
@@ -26,6 +27,22 @@ type processService struct {
 	guestdv1.UnimplementedProcessServiceServer
 	processes *proc.Table
 	instance  string // the instance id that goes with process ids
+
+	// What calls with a request id have started, each for as long as it is listed.
+	execs, starts replay.Table[*proc.Process]
+}
+
+func newProcessService(processes *proc.Table, instance string) *processService {
+	listed := func(p *proc.Process) bool {
+		_, err := processes.Get(p.ID())
+		return err == nil
+	}
+	return &processService{
+		processes: processes,
+		instance:  instance,
+		execs:     replay.Table[*proc.Process]{Keep: listed},
+		starts:    replay.Table[*proc.Process]{Keep: listed},
+	}
 }
 
 // Run implements guestdv1.ProcessServiceServer.
@@ -71,7 +88,9 @@ func (s *processService) Start(ctx context.Context, req *guestdv1.StartRequest) 
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.processes.Start(ctx, spec)
+	p, _, err := s.starts.Do(ctx, req.GetRequestId(), req, func() (*proc.Process, error) {
+		return s.processes.Start(ctx, spec)
+	})
 	if err != nil {
 		return nil, inAPI(err)
 	}

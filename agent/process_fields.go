@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"guestd.internal/agent/internal/replay"
 	"guestd.internal/proc"
 )
 
@@ -45,6 +46,9 @@ var processFields = map[string]string{
 // inAPI gives an error of proc's about a malformed field the API's name of it:
 // "Env[2].Name" becomes "spec.env[2].name".
 func inAPI(err error) error {
+	if errors.Is(err, replay.ErrMalformed) {
+		return invalid("request_id", err.Error())
+	}
 	var malformed *proc.InvalidError
 	if !errors.As(err, &malformed) {
 		return err

@@ -48,7 +48,14 @@ func (s *processService) Exec(stream guestdv1.ProcessService_ExecServer) error {
 	if err != nil {
 		return err
 	}
-	p, attachment, err := s.processes.Exec(ps.ctx, spec, options)
+	var attachment *proc.Attachment
+	p, repeated, err := s.execs.Do(ps.ctx, start.GetRequestId(), start, func() (p *proc.Process, err error) {
+		p, attachment, err = s.processes.Exec(ps.ctx, spec, options)
+		return p, err
+	})
+	if repeated && err == nil {
+		attachment, err = p.Attach(options)
+	}
 	if err != nil {
 		return inAPI(err)
 	}
