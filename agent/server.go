@@ -60,6 +60,9 @@ func (a *Agent) newServer() *grpc.Server {
 // register puts every service on the server.
 func (a *Agent) register() {
 	guestdv1.RegisterSystemServiceServer(a.server, &systemService{agent: a})
+	guestdv1.RegisterProcessServiceServer(a.server, newProcessService(a.processes, a.instanceID))
+	guestdv1.RegisterFileServiceServer(a.server, &fileService{files: a.files})
+	guestdv1.RegisterCodeServiceServer(a.server, &codeService{contexts: a.contexts})
 	a.health = health.NewServer()
 	for name := range a.server.GetServiceInfo() {
 		a.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)

@@ -43,7 +43,7 @@ func (s *systemService) GetInfo(context.Context, *guestdv1.GetInfoRequest) (*gue
 		InstanceId:    a.instanceID,
 		BootId:        a.bootID,
 		StartTime:     timestamppb.New(a.started),
-		Features:      a.features(),
+		Features:      features(),
 		Degraded:      degraded,
 		Limits:        a.limits(),
 		DefaultUser:   user,
@@ -67,14 +67,15 @@ func (a *Agent) defaultUserName() (string, error) {
 	return acc.Name, nil
 }
 
-func (a *Agent) features() []string {
+// features are what this version serves. A name never changes its meaning.
+func features() []string {
 	return []string{"process", "terminal", "file", "code", "reflection"}
 }
 
 func (a *Agent) limits() *guestdv1.Limits {
 	return &guestdv1.Limits{
 		MaxRequestBytes:      wire.MaxMessage,
-		MaxPayloadBytes:      1 << 20,
+		MaxPayloadBytes:      maxPayload,
 		LogLimitBytes:        outlog.DefaultLimit,
 		LogBudgetBytes:       uint64(a.budget.Limit()),
 		MaxFinishedProcesses: proc.DefaultMaxFinished,
@@ -93,13 +94,14 @@ func (s *systemService) Configure(_ context.Context, req *guestdv1.ConfigureRequ
 	}
 	var environment *[]spawn.EnvVar
 	if req.Environment != nil {
-		vars := make([]spawn.EnvVar, 0, len(req.Environment.GetVariables()))
-		for i, v := range req.Environment.GetVariables() {
-			e := spawn.EnvVar{Name: string(v.GetName()), Value: string(v.GetValue()), Unset: v.GetUnset()}
-			if err := e.Check(); err != nil {
+		vars, err := envVars("environment.variables", req.Environment.GetVariables())
+		if err != nil {
+			return nil, err
+		}
+		for i, v := range vars {
+			if err := v.Check(); err != nil {
 				return nil, invalid(fmt.Sprintf("environment.variables[%d]", i), err.Error())
 			}
-			vars = append(vars, e)
 		}
 		environment = &vars
 	}
