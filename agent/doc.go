@@ -15,7 +15,7 @@
 //
 // An [Agent] owns its listeners, the gRPC server with its connections, the state
 // folder, and the Spawner, Table, FS and Contexts behind the services.
-// [Agent.Shutdown] ends all of them; nothing outlives it but what Package spawn
+// [Agent.Shutdown] ends all of them; nothing outlives it but what package spawn
 // documents as unkillable. Each [Agent.Serve] has one goroutine a listener, which
 // ends before Serve returns.
 package agent

@@ -21,9 +21,6 @@ const (
 	goodbye = 700 * time.Millisecond
 )
 
-// errHurry ends a shutdown's patience.
-var errHurry = errors.New("told not to wait")
-
 // shutdown is the state of an Agent's end.
 type shutdown struct {
 	once   sync.Once
@@ -52,7 +49,7 @@ func (s *shutdown) init() {
 // once.
 func (a *Agent) Shutdown(ctx context.Context) error {
 	a.beginShutdown(a.cfg.drain(), false)
-	unhook := context.AfterFunc(ctx, func() { a.shutdown.rushed(errHurry) })
+	unhook := context.AfterFunc(ctx, func() { a.shutdown.rushed(context.Cause(ctx)) })
 	defer unhook()
 	<-a.shutdown.done
 	return a.shutdown.err

@@ -125,7 +125,7 @@ func removeStale(dir string) {
 		if err != nil {
 			continue
 		}
-		os.RemoveAll(path)
+		_ = os.RemoveAll(path) // see above
 		lock.Close()
 	}
 }

@@ -74,9 +74,6 @@ func statusOf(ctx context.Context, err error) *status.Status {
 	return detailed
 }
 
-// toStatus is err as a status error, for an error that is told inside an answer.
-func toStatus(err error) error { return statusOf(context.Background(), err).Err() }
-
 // isFault says whether a status is a fault of guestd's own.
 func isFault(st *status.Status) bool { return st.Code() == codes.Internal }
 

@@ -93,9 +93,9 @@ func obeySignals(signals <-chan os.Signal, a *agent.Agent, end context.CancelCau
 			return
 		}
 		select {
-		case <-signals:
-			atOnce, cancel := context.WithCancel(context.Background())
-			cancel()
+		case s := <-signals:
+			atOnce, cancel := context.WithCancelCause(context.Background())
+			cancel(&signalError{s})
 			a.Shutdown(atOnce) //nolint:errcheck // Serve returns the same error
 		case <-ended:
 			return

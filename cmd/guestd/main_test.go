@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		os.Unsetenv(asGuestd)
 		main()
 	}
-	os.Exit(m.Run()) //nolint:forbidigo // TestMain's form
+	os.Exit(m.Run())
 }
 
 // guestd is a running guestd.
@@ -83,8 +83,8 @@ func start(t *testing.T, uid uint32, env []string, args ...string) *guestd {
 	}
 	t.Cleanup(func() {
 		if g.cmd.ProcessState == nil {
-			g.cmd.Process.Kill() //nolint:errcheck // it may have ended
-			g.cmd.Wait()         //nolint:errcheck // killed
+			g.cmd.Process.Kill()
+			g.cmd.Wait()
 		}
 		if t.Failed() {
 			t.Logf("guestd's log:\n%s", g.log)
@@ -118,7 +118,7 @@ func (g *guestd) exitCode(t *testing.T) int {
 	case <-done:
 		return g.cmd.ProcessState.ExitCode()
 	case <-time.After(30 * time.Second):
-		g.cmd.Process.Kill() //nolint:errcheck // reported as a hang
+		g.cmd.Process.Kill()
 		<-done
 		t.Fatal("guestd does not end")
 		return -1

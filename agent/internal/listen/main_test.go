@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	before := runtime.NumGoroutine()
 	code := m.Run()
 	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(code) //nolint:forbidigo // fuzzing leaves goroutines of its own
+		os.Exit(code)
 	}
 	for deadline := time.Now().Add(10 * time.Second); code == 0 && runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	os.Exit(code) //nolint:forbidigo // the only way to fail from TestMain
+	os.Exit(code)
 }
 
 // The answers of knock.
@@ -177,8 +177,8 @@ func serveOutsideOnly(path string) {
 		return
 	}
 	server := newHealthServer(slog.New(slog.DiscardHandler))
-	go server.Serve(l) //nolint:errcheck // told by the answers
+	go server.Serve(l)
 	fmt.Println(knock(path))
-	io.Copy(io.Discard, os.Stdin) //nolint:errcheck // only the end counts
+	io.Copy(io.Discard, os.Stdin)
 	server.Stop()
 }
