@@ -254,6 +254,7 @@ func TestMessagesOfAHostileKernel(t *testing.T) {
 }
 
 func TestCompletion(t *testing.T) {
+	t.Parallel() // mostly waits
 	cs := newContexts(t, withFake(t, "kernel"))
 	for code, want := range map[string]Finished{
 		"lost reply":              {Status: OK, ExecutionCount: 1},
@@ -282,6 +283,7 @@ func TestCompletion(t *testing.T) {
 func TestBrokenConnectionCostsTheKernel(t *testing.T) {
 	for _, code := range []string{"huge frame", "reserved bits", "half a frame, then gone"} {
 		t.Run(code, func(t *testing.T) {
+			t.Parallel() // mostly waits
 			cs := newContexts(t, withFake(t, "kernel"))
 			out := execute(t, cs, code)
 			if out.finished.Status != KernelDied || out.finished.Signal != syscall.SIGKILL || out.err == nil || !strings.Contains(out.err.Value, "connection broke") {
@@ -324,7 +326,6 @@ func TestFailedStarts(t *testing.T) {
 	for role, want := range map[string][2]string{
 		"exits":        {ErrorKernelStart, "something is missing"},
 		"no-module":    {ErrorLanguageUnavailable, "install"},
-		"mute":         {ErrorKernelStart, "timeout"},
 		"bad-greeting": {ErrorKernelStart, "greeting"},
 		"bad-ready":    {ErrorKernelStart, "ZMTP protocol violation"},
 	} {

@@ -20,6 +20,7 @@ const (
 type stopping struct {
 	status   Status // of the execution once it has ended: TimedOut or Interrupted
 	steps    int    // done so far
+	pending  bool   // an interrupt waits for the code to start
 	next     time.Time
 	check    string // id of the kernel_info_request on control
 	answered bool
@@ -84,12 +85,19 @@ func (r *run) escalate() {
 	}
 }
 
-// interruptKernel interrupts unless the code has already ended: a SIGINT that
-// comes between two executions can end a stock ipykernel.
+// interruptKernel interrupts while the code runs: a SIGINT that comes before or
+// after can end a stock ipykernel. One that is too early is sent when the code
+// starts, or by the ladder's next step in any case.
 func (r *run) interruptKernel() error {
-	if r.idle {
+	s := r.stopping
+	switch {
+	case r.idle:
+		return nil
+	case !r.started && s.steps == 1:
+		s.pending = true
 		return nil
 	}
+	s.pending = false
 	return r.c.session.interrupt()
 }
 
@@ -101,6 +109,7 @@ func (c *codeContext) interrupt(x *Execution) error {
 			x.log.append(Error{Name: ErrorInterrupted, Value: "it was taken out of the queue"})
 			c.conclude(x, Finished{Status: Interrupted})
 		case c.run == nil || x != nil && c.run.x != x || c.run.stopping != nil || c.death != nil:
+		case c.run.idle || c.run.reply != nil: // its code has ended
 		default:
 			c.run.stop(Interrupted)
 		}

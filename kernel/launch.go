@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	_ "embed" // stock.py
 	"errors"
 	"io/fs"
 	"maps"
@@ -24,14 +25,18 @@ import (
 const (
 	connectionFile = "connection.json"
 	ipythonFolder  = "ipython"
+	setupFile      = "setup.py"
 )
+
+// stockSetup is run by a stock ipykernel at its start.
+//
+//go:embed stock.py
+var stockSetup []byte
 
 // ipykernelFlags configure a stock ipykernel. What they are for, in order: no
 // sqlite history, which costs a third of a short execution; tracebacks without
 // colours; long lists printed whole; no extensions of the user's; no sleep in
-// each execution; no banner. The last makes its output socket wait for a slow
-// reader instead of dropping messages, the end of the execution among them; it
-// is one expression, so that it leaves no name in the user's namespace.
+// each execution; no banner; our setup, which leaves no name behind.
 var ipykernelFlags = []string{
 	"--HistoryManager.enabled=False",
 	"--InteractiveShell.colors=NoColor",
@@ -39,8 +44,7 @@ var ipykernelFlags = []string{
 	"--InteractiveShellApp.extensions=[]",
 	"--Kernel._execute_sleep=0.0",
 	"--IPKernelApp.log_level=50",
-	"--IPKernelApp.exec_lines=['(lambda t, o: t.schedule(lambda: t.socket.setsockopt(o, 1)))" +
-		`(get_ipython().kernel.iopub_thread, __import__("zmq").XPUB_NODROP)']`,
+	`--IPKernelApp.exec_lines=['exec(open(__import__("os").environ["IPYTHONDIR"] + "/../` + setupFile + `").read(), {})']`,
 }
 
 // launcher starts kernels for one context.
@@ -154,7 +158,7 @@ func (f *folder) fill(kernelName string) (jupyter.Connection, error) {
 	if err != nil {
 		return jupyter.Connection{}, err
 	}
-	return conn, errors.Join(f.write(connectionFile, file), f.mkdir(ipythonFolder))
+	return conn, errors.Join(f.write(connectionFile, file), f.write(setupFile, stockSetup), f.mkdir(ipythonFolder))
 }
 
 func (l *launcher) process(cmd command, dir *folder, stderr *os.File) spawn.Command {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"syscall"
@@ -54,9 +55,10 @@ func TestTimeoutKeepsState(t *testing.T) {
 }
 
 func TestTimeoutOfStubbornCodeLosesState(t *testing.T) {
+	t.Parallel() // mostly waits
 	cs := newContexts(t)
 	x := start(t, cs, Request{
-		Code:    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
+		Code:    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nimport time\nwhile True: time.sleep(0.01)",
 		Timeout: after(200 * time.Millisecond),
 	})
 	r := x.Events(0)
@@ -340,4 +342,29 @@ func TestQueueIsBounded(t *testing.T) {
 	if _, err := cs.Execute(t.Context(), Request{Code: large}); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("more code than fits: %v", err)
 	}
+}
+
+// A stock ipykernel sometimes dies of a SIGINT, or sends no reply; whatever it
+// does, each execution ends, says how, and the next one runs.
+func TestInterruptStorm(t *testing.T) {
+	cs := newContexts(t)
+	mustOK(t, cs, "1")
+	random := rand.New(rand.NewPCG(3, 4))
+	ends := map[Status]int{}
+	for i := range 60 {
+		x := start(t, cs, Request{Code: "for i in range(20000): pass\nprint('through')"})
+		time.Sleep(time.Duration(random.IntN(6000)) * time.Microsecond)
+		if err := cs.InterruptExecution(x.ID()); err != nil {
+			t.Fatal(err)
+		}
+		out := collect(t, x)
+		ends[out.finished.Status]++
+		if f := out.finished; f.Status == TimedOut || f.StateLost != (f.Status == KernelDied) {
+			t.Errorf("%d: %+v", i, f)
+		}
+		if next := execute(t, cs, "6*7"); next.finished.Status != OK && next.finished.Status != KernelDied {
+			t.Errorf("after %d: %+v, error %+v", i, next.finished, next.err)
+		}
+	}
+	t.Logf("ends: %v", ends)
 }

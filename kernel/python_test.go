@@ -35,9 +35,18 @@ func TestOutput(t *testing.T) {
 	if big.stdout != strings.Repeat("0123456789", 1_000_000) || len(big.gaps) > 0 {
 		t.Errorf("10 MB came as %d bytes, gaps %v", len(big.stdout), big.gaps)
 	}
-	low := mustOK(t, cs, "import os\n_ = os.system('echo from a child')")
+	low := mustOK(t, cs, "import os, subprocess\n_ = os.system('echo from a child')")
 	if low.stdout != "from a child\n" {
 		t.Errorf("a child's output: %q", low.stdout)
+	}
+	for i := range 30 { // it comes by another way, and must be there before the end
+		if low := mustOK(t, cs, fmt.Sprintf("_ = os.system('echo %d; echo %d >&2')", i, i)); low.stdout != fmt.Sprintln(i) || low.stderr != fmt.Sprintln(i) {
+			t.Errorf("a child's output %d: %q, %q", i, low.stdout, low.stderr)
+		}
+	}
+	mustOK(t, cs, "background = subprocess.Popen('while echo y; do sleep 0.001; done', shell=True)\nNone") // whoever never stops writing ends no execution late
+	if out := mustOK(t, cs, "background.kill(); _ = background.wait()\n'on'"); out.results[0].part("text/plain") != "'on'" {
+		t.Errorf("with a busy background process: %+v", out.results)
 	}
 	if clear := mustOK(t, cs, "from IPython.display import clear_output\nclear_output(wait=True)"); len(clear.clears) != 1 || !clear.clears[0].Wait {
 		t.Errorf("clear_output: %+v", clear.clears)

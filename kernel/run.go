@@ -76,6 +76,11 @@ func (r *run) start(count int64) {
 		started.FreshKernel, started.PreviousEnd = true, r.c.lastEnd
 	}
 	r.log.append(started)
+	if r.stopping != nil && r.stopping.pending {
+		if err := r.interruptKernel(); err != nil {
+			r.c.sever(err)
+		}
+	}
 }
 
 // emit adds an event, after Started in any case.

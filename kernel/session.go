@@ -17,6 +17,13 @@ import (
 	"guestd.internal/kernel/internal/zmtp"
 )
 
+const (
+	// handshakeTimeout is generous: a machine may be short of CPU.
+	handshakeTimeout = 10 * time.Second
+	// maxReply bounds what comes on any connection but iopub, in bytes.
+	maxReply = 16 << 20
+)
+
 // session is one kernel: its process, its connections, its folder. Its readers
 // decode and hand over; the context's actor does everything else.
 type session struct {
@@ -54,9 +61,9 @@ func (s *session) connect(ctx context.Context, conn jupyter.Connection, channel 
 	if err != nil {
 		return err
 	}
-	typ, limits := zmtp.Dealer, zmtp.Limits{MaxFrame: 16 << 20, MaxMessage: 16 << 20}
-	if channel == jupyter.IOPub {
-		typ, limits = zmtp.Sub, zmtp.Limits{}
+	typ, limits := zmtp.Sub, zmtp.Limits{Handshake: handshakeTimeout}
+	if channel != jupyter.IOPub {
+		typ, limits.MaxFrame, limits.MaxMessage = zmtp.Dealer, maxReply, maxReply
 	}
 	zconn, err := zmtp.Open(ctx, socket, typ, identity, limits)
 	if err != nil {
