@@ -35,17 +35,13 @@ func (s *fileService) Stat(ctx context.Context, req *guestdv1.StatRequest) (*gue
 
 // List implements guestdv1.FileServiceServer.
 func (s *fileService) List(req *guestdv1.FileServiceListRequest, stream guestdv1.FileService_ListServer) error {
-	opts, err := listOptions(req)
-	if err != nil {
-		return err
-	}
 	ctx, path := stream.Context(), string(req.GetPath())
 	root, err := s.files.Stat(ctx, req.GetUser(), path, true)
 	if err != nil {
 		return err
 	}
 	batch := &listBatcher{stream: stream, root: root}
-	if err := s.files.List(ctx, req.GetUser(), path, opts, batch.add); err != nil {
+	if err := s.files.List(ctx, req.GetUser(), path, listOptions(req), batch.add); err != nil {
 		return err
 	}
 	return batch.flush()
@@ -98,7 +94,7 @@ func (b *listBatcher) flush() error {
 
 // Read implements guestdv1.FileServiceServer.
 func (s *fileService) Read(req *guestdv1.ReadRequest, stream guestdv1.FileService_ReadServer) error {
-	h, err := s.files.OpenRead(stream.Context(), req.GetUser(), string(req.GetPath()), req.GetOffset(), req.GetLength())
+	h, err := s.files.OpenRead(stream.Context(), req.GetUser(), string(req.GetPath()), req.GetOffset(), req.Length)
 	if err != nil {
 		return err
 	}

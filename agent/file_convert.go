@@ -55,10 +55,11 @@ func fileFailure(ctx context.Context, path string, err error) *guestdv1.FileFail
 }
 
 // listOptions converts what of a folder is listed.
-func listOptions(m *guestdv1.FileServiceListRequest) (fsapi.ListOptions, error) {
+func listOptions(m *guestdv1.FileServiceListRequest) fsapi.ListOptions {
 	return fsapi.ListOptions{
-		Depth:    int(min(m.GetDepth(), fsapi.MaxListDepth+1)), // beyond is refused by fsapi
-		Hidden:   !m.GetSkipHidden(),
-		Patterns: toStrings(m.GetInclude()),
-	}, nil
+		Depth:   int(min(m.GetDepth(), fsapi.MaxListDepth+1)), // beyond is refused by fsapi
+		Hidden:  !m.GetSkipHidden(),
+		Include: toStrings(m.GetInclude()),
+		Exclude: toStrings(m.GetExclude()),
+	}
 }

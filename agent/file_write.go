@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -104,36 +103,4 @@ func inPlaceOptions(m *guestdv1.WriteHeader) error {
 		return invalid("header.expected_sha256", "goes with WRITE_PLACEMENT_REPLACE only: the bytes are in the file before the sum is known")
 	}
 	return nil
-}
-
-// MakeDir implements guestdv1.FileServiceServer.
-func (s *fileService) MakeDir(ctx context.Context, req *guestdv1.MakeDirRequest) (*guestdv1.MakeDirResponse, error) {
-	info, err := s.files.MakeDir(ctx, req.GetUser(), string(req.GetPath()), req.Mode, req.GetParents())
-	if err != nil {
-		return nil, err
-	}
-	return &guestdv1.MakeDirResponse{Info: fileInfo(info)}, nil
-}
-
-// Remove implements guestdv1.FileServiceServer.
-func (s *fileService) Remove(ctx context.Context, req *guestdv1.RemoveRequest) (*guestdv1.RemoveResponse, error) {
-	err := s.files.Remove(ctx, req.GetUser(), string(req.GetPath()), fsapi.RemoveOptions{
-		Recursive:     req.GetRecursive(),
-		IgnoreMissing: req.GetIgnoreMissing(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &guestdv1.RemoveResponse{}, nil
-}
-
-// Move implements guestdv1.FileServiceServer.
-func (s *fileService) Move(ctx context.Context, req *guestdv1.MoveRequest) (*guestdv1.MoveResponse, error) {
-	err := s.files.Move(ctx, req.GetUser(), string(req.GetSource()), string(req.GetDestination()), fsapi.MoveOptions{
-		NoReplace: req.GetNoReplace(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &guestdv1.MoveResponse{}, nil
 }

@@ -65,7 +65,7 @@ func BenchmarkWriteAndRead64MiB(b *testing.B) {
 	b.SetBytes(2 * 64 << 20)
 	for b.Loop() {
 		writeBench(b, fsys, dir+"/big", chunk, 256)
-		h, err := fsys.OpenRead(b.Context(), "", dir+"/big", 0, 0)
+		h, err := fsys.OpenRead(b.Context(), "", dir+"/big", 0, nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func pathError(op, path string, err error) error {
 }
 
 // InvalidError is malformed input. Field is the name of the request's field
-// ("path", "length", "patterns", …).
+// ("path", "length", "include", …).
 type InvalidError struct {
 	Field   string
 	Problem string

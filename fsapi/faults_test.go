@@ -161,7 +161,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 		_, err = f.write(f.user, target, "x", WriteOptions{})
 		wantErr(t, target, err, ErrReadOnly)
 	}
-	wantErr(t, "remove", f.Remove(f.ctx, f.user, path, RemoveOptions{}), ErrReadOnly)
+	wantErr(t, "remove", f.remove(f.user, path, RemoveOptions{}), ErrReadOnly)
 	if got, err := f.read(f.user, path, 0, 0); err != nil || got != "old" {
 		t.Errorf("%q, %v", got, err)
 	}

@@ -3,9 +3,7 @@ package fsapi
 import (
 	"context"
 	"errors"
-	"path"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -27,10 +25,14 @@ type ListOptions struct {
 	Depth int
 	// Hidden includes names that begin with a dot, and enters such folders.
 	Hidden bool
-	// Patterns, if there are any, restrict the entries to those whose name
-	// matches one of them (path.Match; a pattern with a slash is matched with
-	// the path below the listed folder). Folders are entered all the same.
-	Patterns []string
+	// Include, if there are any, restrict the entries to those that match one of
+	// these globs: without a slash the name, with one the path below the listed
+	// folder, in which "**" is any number of levels (package fsapi/internal/glob
+	// has the whole syntax). Folders are entered all the same.
+	Include []string
+	// Exclude leaves out entries that match one of these globs, and what is
+	// below them.
+	Exclude []string
 	// NoFollowRoot refuses a link as the listed folder (ErrNotDirectory).
 	NoFollowRoot bool
 }
@@ -63,7 +65,11 @@ func (fsys *FS) List(ctx context.Context, user, path string, opts ListOptions, f
 	if err := opts.check(); err != nil {
 		return err
 	}
-	l := &lister{fsys: fsys, acc: acc, opts: opts, root: full, names: newNames(fsys.accounts)}
+	filter, err := newFilter(opts.Include, opts.Exclude)
+	if err != nil {
+		return err
+	}
+	l := &lister{acc: acc, opts: opts, filter: filter, root: full, names: newNames(fsys.accounts)}
 	defer l.close()
 	if err := fsys.as(ctx, acc, l.open); err != nil {
 		return pathError("list", path, err)
@@ -90,38 +96,18 @@ func (o *ListOptions) check() error {
 	if o.Depth < 0 || o.Depth > MaxListDepth {
 		return &InvalidError{Field: "depth", Problem: "is not between 0 and " + strconv.Itoa(MaxListDepth)}
 	}
-	for _, pattern := range o.Patterns {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return &InvalidError{Field: "patterns", Problem: "syntax error in " + strconv.QuoteToASCII(pattern)}
-		}
-	}
 	return nil
-}
-
-// matches says whether an entry is to be reported; below is its path from the
-// listed folder.
-func (o *ListOptions) matches(below, name string) bool {
-	for _, pattern := range o.Patterns {
-		subject := name
-		if strings.Contains(pattern, "/") {
-			subject = below
-		}
-		if ok, _ := path.Match(pattern, subject); ok {
-			return true
-		}
-	}
-	return len(o.Patterns) == 0
 }
 
 // lister is a listing on its way: the folders that are open, outermost first.
 type lister struct {
-	fsys  *FS
-	acc   account.Account
-	opts  ListOptions
-	root  string
-	stack []*level
-	batch []Entry
-	names *names
+	acc    account.Account
+	opts   ListOptions
+	filter *filter
+	root   string
+	stack  []*level
+	batch  []Entry
+	names  *names
 }
 
 // level is one open folder.
@@ -213,8 +199,9 @@ func (l *lister) visit(at *level, entry dirEntry) {
 	if out.Info.Type == TypeSymlink && err == nil {
 		describeLink(&out.Info, at.dir.fd, entry.name)
 	}
+	take, enter := l.filter.Match(below, out.Info.Type == TypeDirectory)
 	var sub *level
-	if out.Info.Type == TypeDirectory && out.Err == nil && len(l.stack) < l.opts.Depth {
+	if enter && out.Err == nil && len(l.stack) < l.opts.Depth {
 		fd, err := openSubfolder(at.dir.fd, entry.name)
 		if err != nil {
 			out.Err = pathError("open", full, err)
@@ -222,7 +209,7 @@ func (l *lister) visit(at *level, entry dirEntry) {
 			sub = &level{dir: newDirReader(fd), below: below}
 		}
 	}
-	if out.Err != nil || l.opts.matches(below, entry.name) {
+	if take || enter && out.Err != nil {
 		l.batch = append(l.batch, out)
 	}
 	if sub != nil {

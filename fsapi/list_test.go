@@ -58,7 +58,7 @@ func (f *fixture) tree(names ...string) {
 	}
 }
 
-func TestListDepthHiddenPatterns(t *testing.T) {
+func TestListDepthHiddenFilter(t *testing.T) {
 	f := newFixture(t)
 	f.tree("a/", "a/b/", "a/b/c/", "a/b/c/deep.txt", "a/one.txt", ".hidden", "a/.git/", "a/.git/config", "two.txt", "link->a", "a/b/up->..", "broken->nowhere")
 	for _, c := range []struct {
@@ -69,9 +69,14 @@ func TestListDepthHiddenPatterns(t *testing.T) {
 		{ListOptions{Depth: 1, Hidden: true}, ".hidden a broken link two.txt"},
 		{ListOptions{Depth: 2}, "a a/b a/one.txt broken link two.txt"},
 		{ListOptions{Depth: MaxListDepth}, "a a/b a/b/c a/b/c/deep.txt a/b/up a/one.txt broken link two.txt"},
-		{ListOptions{Depth: 9, Hidden: true, Patterns: []string{"*.txt", "config"}}, "a/.git/config a/b/c/deep.txt a/one.txt two.txt"},
-		{ListOptions{Depth: 9, Patterns: []string{"a/*.txt"}}, "a/one.txt"},
-		{ListOptions{Depth: 9, Patterns: []string{"nothing"}}, ""},
+		{ListOptions{Depth: 9, Hidden: true, Include: []string{"*.txt", "config"}}, "a/.git/config a/b/c/deep.txt a/one.txt two.txt"},
+		{ListOptions{Depth: 9, Include: []string{"a/*.txt"}}, "a/one.txt"},
+		{ListOptions{Depth: 9, Include: []string{"nothing"}}, ""},
+		{ListOptions{Depth: 9, Hidden: true, Include: []string{"**/*.txt", "a/**/config"}}, "a/.git/config a/b/c/deep.txt a/one.txt two.txt"},
+		{ListOptions{Depth: 9, Include: []string{"b/"}}, "a/b"},
+		{ListOptions{Depth: 9, Hidden: true, Exclude: []string{".git", "b"}}, ".hidden a a/one.txt broken link two.txt"},
+		{ListOptions{Depth: 9, Exclude: []string{"a/**", "link/"}}, "a broken link two.txt"},
+		{ListOptions{Depth: 9, Include: []string{"*.txt"}, Exclude: []string{"a/b"}}, "a/one.txt two.txt"},
 	} {
 		if got := f.paths(f.list("", c.opts)); got != c.want {
 			t.Errorf("%+v:\n got %s\nwant %s", c.opts, got, c.want)
@@ -126,7 +131,10 @@ func TestListRoot(t *testing.T) {
 	wantErr(t, "missing", f.List(f.ctx, f.user, "missing", ListOptions{}, none), fs.ErrNotExist)
 	wantInvalid(t, "depth", f.List(f.ctx, f.user, ".", ListOptions{Depth: MaxListDepth + 1}, none), "depth")
 	wantInvalid(t, "depth", f.List(f.ctx, f.user, ".", ListOptions{Depth: -1}, none), "depth")
-	wantInvalid(t, "pattern", f.List(f.ctx, f.user, ".", ListOptions{Patterns: []string{"[a"}}, none), "patterns")
+	wantInvalid(t, "glob", f.List(f.ctx, f.user, ".", ListOptions{Include: []string{"*", "[a"}}, none), "include")
+	wantInvalid(t, "glob", f.List(f.ctx, f.user, ".", ListOptions{Exclude: []string{"a/../b"}}, none), "exclude")
+	wantInvalid(t, "globs", f.List(f.ctx, f.user, ".", ListOptions{Exclude: make([]string, maxGlobs+1)}, none), "exclude")
+	wantInvalid(t, "globs", f.List(f.ctx, f.user, ".", ListOptions{Include: slices.Repeat([]string{strings.Repeat("*a", 2000)}, 17)}, none), "include")
 }
 
 func TestListUnreadableFoldersAreEntries(t *testing.T) {

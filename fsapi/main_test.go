@@ -180,9 +180,25 @@ func (f *fixture) symlink(target, name string) string {
 	return f.path(name)
 }
 
-// read reads a whole file through the FS.
+// remove is Remove for tests that do not count.
+func (f *fixture) remove(user, path string, opts RemoveOptions) error {
+	_, err := f.Remove(f.ctx, user, path, opts)
+	return err
+}
+
+// makeDir is MakeDir for tests of what is made.
+func (f *fixture) makeDir(user, path string, mode *uint32, parents bool) (Info, error) {
+	info, _, err := f.MakeDir(f.ctx, user, path, mode, parents)
+	return info, err
+}
+
+// read reads a file through the FS; length 0 is to its end.
 func (f *fixture) read(user, path string, offset, length uint64) (string, error) {
-	h, err := f.OpenRead(f.ctx, user, path, offset, length)
+	limit := &length
+	if length == 0 {
+		limit = nil
+	}
+	h, err := f.OpenRead(f.ctx, user, path, offset, limit)
 	if err != nil {
 		return "", err
 	}

@@ -15,36 +15,35 @@ const newFolderMode = 0o755
 // MakeDir makes a folder that belongs to the user, with the given mode (at most
 // 07777; nil is 0755), and describes it. With parents missing folders above it
 // are made too, with mode 0755, and a folder that exists already is no error and
-// left as it is; without, it is fs.ErrExist.
-func (fsys *FS) MakeDir(ctx context.Context, user, path string, mode *uint32, parents bool) (Info, error) {
+// left as it is (created is false); without, it is fs.ErrExist.
+func (fsys *FS) MakeDir(ctx context.Context, user, path string, mode *uint32, parents bool) (info Info, created bool, err error) {
 	acc, err := fsys.account(user)
 	if err != nil {
-		return Info{}, err
+		return Info{}, false, err
 	}
 	full, err := absolute("path", path, acc.Home)
 	if err != nil {
-		return Info{}, err
+		return Info{}, false, err
 	}
 	if mode != nil && *mode > 0o7777 {
-		return Info{}, &InvalidError{Field: "mode", Problem: "has bits beyond 07777"}
+		return Info{}, false, &InvalidError{Field: "mode", Problem: "has bits beyond 07777"}
 	}
-	var info Info
 	err = fsys.as(ctx, acc, func() (err error) {
-		info, err = makeDir(full, mode, parents)
+		info, created, err = makeDir(full, mode, parents)
 		return err
 	})
 	if err != nil {
-		return Info{}, pathError("mkdir", path, err)
+		return Info{}, false, pathError("mkdir", path, err)
 	}
 	newNames(fsys.accounts).fill(&info)
-	return info, nil
+	return info, created, nil
 }
 
-func makeDir(full string, mode *uint32, parents bool) (Info, error) {
+func makeDir(full string, mode *uint32, parents bool) (info Info, created bool, err error) {
 	folder, base, _ := split(full)
 	if base == "" || base == "." || base == ".." {
 		if !parents {
-			return Info{}, unix.EEXIST
+			return Info{}, false, unix.EEXIST
 		}
 		folder, base = full, "."
 	}
@@ -55,7 +54,7 @@ func makeDir(full string, mode *uint32, parents bool) (Info, error) {
 		made.close()
 	}
 	if err != nil {
-		return Info{}, err
+		return Info{}, false, err
 	}
 	defer unix.Close(dir)
 	wanted := uint32(newFolderMode)
@@ -63,27 +62,27 @@ func makeDir(full string, mode *uint32, parents bool) (Info, error) {
 		wanted = *mode
 	}
 	err = unix.Mkdirat(dir, base, wanted&0o777)
-	isNew := err == nil
+	created = err == nil
 	if err != nil && (!parents || !errors.Is(err, unix.EEXIST)) {
-		return Info{}, err
+		return Info{}, false, err
 	}
 	flags := unix.O_PATH | unix.O_DIRECTORY
-	if isNew {
+	if created {
 		flags |= unix.O_NOFOLLOW
 	}
 	fd, err := openAt(dir, base, flags, 0)
 	if err != nil {
-		return Info{}, err
+		return Info{}, false, err
 	}
 	defer unix.Close(fd)
-	if isNew && mode != nil {
+	if created && mode != nil {
 		if err := setFolderMode(dir, base, *mode); err != nil {
-			return Info{}, err
+			return Info{}, false, err
 		}
 	}
-	info, err := statAt(fd, "")
+	info, err = statAt(fd, "")
 	name(&info, full)
-	return info, err
+	return info, created, err
 }
 
 // setFolderMode sets what mkdir(2) does not take: special bits, and those that

@@ -14,6 +14,13 @@ type MoveOptions struct {
 	NoReplace bool
 }
 
+// MoveResult says what Move has done.
+type MoveResult struct {
+	Info Info // of the file under its new path
+	// Copied says that it went to another file system, as a copy.
+	Copied bool
+}
+
 // Move gives a file, folder or link itself another path, as rename(2): a file
 // replaces a file, a folder an empty folder, in one step. Moving into a folder
 // means naming the new entry. A folder that is moved into itself is an
@@ -24,28 +31,32 @@ type MoveOptions struct {
 // renamed, then removed: the destination is whole or untouched. A failure while
 // the source is removed is returned, and leaves what is left of it beside the
 // whole copy.
-func (fsys *FS) Move(ctx context.Context, user, src, dst string, opts MoveOptions) error {
+func (fsys *FS) Move(ctx context.Context, user, src, dst string, opts MoveOptions) (MoveResult, error) {
 	acc, err := fsys.account(user)
 	if err != nil {
-		return err
+		return MoveResult{}, err
 	}
 	m := mover{source: src, destination: dst, opts: opts}
 	m.from, err = newEndpoint("source", src, acc.Home)
 	if err != nil {
-		return err
+		return MoveResult{}, err
 	}
 	m.to, err = newEndpoint("destination", dst, acc.Home)
 	if err != nil {
-		return err
+		return MoveResult{}, err
 	}
-	return fsys.as(ctx, acc, func() error { return m.run(ctx) })
+	if err := fsys.as(ctx, acc, func() error { return m.run(ctx) }); err != nil {
+		return MoveResult{}, err
+	}
+	newNames(fsys.accounts).fill(&m.result.Info)
+	return m.result, nil
 }
 
-// endpoint is one side of a move: an entry of a folder.
+// endpoint is one side of a move or copy: an entry of a folder.
 type endpoint struct {
-	folder, base string
-	slash        bool // the path ends in one, so it must be a folder
-	dir          int
+	path, folder, base string
+	slash              bool // the path ends in one, so it must be a folder
+	dir                int
 }
 
 func newEndpoint(field, path, home string) (endpoint, error) {
@@ -54,13 +65,14 @@ func newEndpoint(field, path, home string) (endpoint, error) {
 		return endpoint{}, err
 	}
 	folder, base, slash, err := entryName(field, full)
-	return endpoint{folder: folder, base: base, slash: slash, dir: -1}, err
+	return endpoint{path: full, folder: folder, base: base, slash: slash, dir: -1}, err
 }
 
 type mover struct {
 	source, destination string // as the caller gave them
 	from, to            endpoint
 	opts                MoveOptions
+	result              MoveResult
 }
 
 func (m *mover) run(ctx context.Context) (err error) {
@@ -85,9 +97,26 @@ func (m *mover) run(ctx context.Context) (err error) {
 		}
 	}
 	if err = m.rename(info); errors.Is(err, unix.EXDEV) {
+		m.result.Copied = true
 		err = m.across(ctx, info)
 	}
+	if err == nil {
+		m.result.Info = m.to.describe(info)
+	}
 	return m.explain(err)
+}
+
+// describe looks at what was just put at e. If it is gone already, or cannot be
+// looked at, it is described as it was: like.
+func (e *endpoint) describe(like Info) Info {
+	info, err := statAt(e.dir, e.base)
+	if err != nil {
+		info = like
+	} else if info.Type == TypeSymlink {
+		describeLink(&info, e.dir, e.base)
+	}
+	name(&info, strings.TrimRight(e.path, "/"))
+	return info
 }
 
 // explain says which side an error is about.
@@ -156,14 +185,15 @@ func (m *mover) across(ctx context.Context, info Info) error {
 		err = m.placeCopy(lock, copied, info)
 	}
 	// Not ctx: the litter goes even if the call is cancelled.
-	if cleanErr := removeTree(context.Background(), m.to.dir, temp); err == nil && cleanErr != nil {
+	if _, cleanErr := removeTree(context.WithoutCancel(ctx), m.to.dir, temp); err == nil && cleanErr != nil {
 		err = cleanErr
 	}
 	if err != nil {
 		return err
 	}
 	if info.Type == TypeDirectory {
-		return relabel(removeTree(ctx, m.from.dir, m.from.base), m.from.base, m.source)
+		_, err := removeTree(ctx, m.from.dir, m.from.base)
+		return relabel(err, m.from.base, m.source)
 	}
 	return unix.Unlinkat(m.from.dir, m.from.base, 0)
 }

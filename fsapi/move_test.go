@@ -16,7 +16,8 @@ import (
 )
 
 func (f *fixture) move(src, dst string, opts MoveOptions) error {
-	return f.Move(f.ctx, f.user, src, dst, opts)
+	_, err := f.Move(f.ctx, f.user, src, dst, opts)
+	return err
 }
 
 func TestMove(t *testing.T) {
@@ -42,6 +43,30 @@ func TestMove(t *testing.T) {
 	must(t, f.move("link", "renamed/link", MoveOptions{NoReplace: true}))
 	f.wantNames(f.home, "full", "other", "renamed")
 	f.wantNames(f.path("renamed"), "link", "x")
+}
+
+func TestMoveResult(t *testing.T) {
+	f := newFixture(t)
+	f.tree("file", "dir/", "link->file", "broken->nowhere")
+	for _, c := range []struct {
+		from, to string
+		want     Type
+	}{{"file", "b", TypeRegular}, {"dir/", "moved/", TypeDirectory}, {"link", "l", TypeSymlink}, {"broken", "moved/x", TypeSymlink}} {
+		result, err := f.Move(f.ctx, f.user, c.from, c.to, MoveOptions{})
+		must(t, err)
+		info := result.Info
+		if result.Copied || info.Type != c.want || info.Path != f.path(c.to) || info.Name != filepath.Base(c.to) || info.Broken != (c.want == TypeSymlink) {
+			t.Errorf("%s: %+v", c.from, result)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return // a second file system takes root to mount
+	}
+	there := f.tmpfs("1m")
+	result, err := f.Move(f.ctx, f.user, "b", there+"/c", MoveOptions{})
+	if err != nil || !result.Copied || result.Info.Path != there+"/c" || result.Info.Size != 4 || result.Info.Owner != testUser {
+		t.Errorf("%+v, %v", result, err)
+	}
 }
 
 func TestMoveOntoItsOwnHardLink(t *testing.T) {
@@ -139,7 +164,8 @@ func TestMoveAcrossFileSystemsErrors(t *testing.T) {
 	gone := errors.New("the client went away")
 	ctx, cancel := context.WithCancelCause(f.ctx)
 	cancel(gone)
-	wantErr(t, "cancelled", f.Move(ctx, f.user, "tree", there+"/x", MoveOptions{}), gone)
+	_, err = f.Move(ctx, f.user, "tree", there+"/x", MoveOptions{})
+	wantErr(t, "cancelled", err, gone)
 
 	// What the user may read but not remove is not copied either.
 	must(t, os.Chown(f.home, 0, 0))

@@ -24,8 +24,8 @@ type ReadHandle struct {
 	left int64 // bytes of the wanted range still to come; -1 is no limit
 }
 
-// OpenRead opens a file for reading length bytes (0 is all there are, to the
-// end as it is then found) from offset. Links are followed, magic ones under
+// OpenRead opens a file for reading length bytes from offset; nil is to the end
+// as it is then found, 0 nothing but the Info. Links are followed, magic ones under
 // /proc are ErrLoop. ctx ends reading too.
 //
 // Regular files include those of /proc and /sys, whose size says nothing. A
@@ -33,7 +33,7 @@ type ReadHandle struct {
 // most have no end. A directory is ErrIsDirectory; a FIFO or socket is
 // ErrNotSupportedType and is not opened. An offset past the end is
 // ErrOffsetPastEnd, one at the end an empty read.
-func (fsys *FS) OpenRead(ctx context.Context, user, path string, offset, length uint64) (*ReadHandle, error) {
+func (fsys *FS) OpenRead(ctx context.Context, user, path string, offset uint64, length *uint64) (*ReadHandle, error) {
 	acc, err := fsys.account(user)
 	if err != nil {
 		return nil, err
@@ -46,13 +46,13 @@ func (fsys *FS) OpenRead(ctx context.Context, user, path string, offset, length 
 	if offset > most {
 		return nil, &InvalidError{Field: "offset", Problem: "is over 2^63-1"}
 	}
-	if length > most {
+	if length != nil && *length > most {
 		return nil, &InvalidError{Field: "length", Problem: "is over 2^63-1"}
 	}
 	var info Info
 	fd := -1
 	err = fsys.as(ctx, acc, func() (err error) {
-		fd, info, err = openForReading(acc, full, length != 0)
+		fd, info, err = openForReading(acc, full, length != nil)
 		return err
 	})
 	if err != nil {
@@ -63,8 +63,8 @@ func (fsys *FS) OpenRead(ctx context.Context, user, path string, offset, length 
 	if err != nil {
 		return nil, pathError("open", path, err)
 	}
-	if h.left = int64(length); length == 0 {
-		h.left = -1
+	if h.left = -1; length != nil {
+		h.left = int64(*length)
 	}
 	if err := h.skipTo(int64(offset)); err != nil {
 		h.Close()

@@ -29,7 +29,13 @@ func TestReadRanges(t *testing.T) {
 			t.Errorf("[%d, +%d) = %q, %v; want %q", c.offset, c.length, got, err, c.want)
 		}
 	}
-	_, err := f.read(f.user, path, 11, 0)
+	none, err := f.OpenRead(f.ctx, f.user, path, 3, ptr[uint64](0))
+	must(t, err)
+	defer none.Close()
+	if n, err := none.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) || none.Info.Size != 10 {
+		t.Errorf("a length of 0: %d bytes, %v, %+v", n, err, none.Info)
+	}
+	_, err = f.read(f.user, path, 11, 0)
 	wantErr(t, "past the end", err, ErrOffsetPastEnd)
 	_, err = f.read(f.user, path, 1<<63, 0)
 	wantInvalid(t, "huge offset", err, "offset")
@@ -46,7 +52,7 @@ func TestReadHandleDescribesTheFile(t *testing.T) {
 	when := time.Unix(1_000_000_000, 123456789)
 	must(t, os.Chtimes(path, when, when))
 	must(t, os.Chmod(path, 0o640|fs.ModeSetuid))
-	h, err := f.OpenRead(f.ctx, f.user, f.symlink("file", "link"), 0, 0)
+	h, err := f.OpenRead(f.ctx, f.user, f.symlink("file", "link"), 0, nil)
 	must(t, err)
 	defer h.Close()
 	if h.Info.Size != 3 || h.Info.Mode != 0o4640 || !h.Info.ModTime.Equal(when) || h.Info.Type != TypeRegular {
@@ -155,7 +161,7 @@ func TestReadSparseAndGrowing(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	grows := f.put("grows", "one ")
-	h, err := f.OpenRead(f.ctx, f.user, grows, 0, 0)
+	h, err := f.OpenRead(f.ctx, f.user, grows, 0, nil)
 	must(t, err)
 	defer h.Close()
 	buf := make([]byte, 4)
@@ -176,7 +182,7 @@ func TestReadEndsWithItsContextAndHandle(t *testing.T) {
 	path := f.put("file", strings.Repeat("x", 100))
 	gone := errors.New("the client went away")
 	ctx, cancel := context.WithCancelCause(f.ctx)
-	h, err := f.OpenRead(ctx, f.user, path, 0, 0)
+	h, err := f.OpenRead(ctx, f.user, path, 0, nil)
 	must(t, err)
 	_, err = h.Read(make([]byte, 10))
 	must(t, err)
@@ -185,10 +191,10 @@ func TestReadEndsWithItsContextAndHandle(t *testing.T) {
 	wantErr(t, "after the cancel", err, gone)
 	must(t, h.Close())
 	must(t, h.Close())
-	_, err = f.OpenRead(ctx, f.user, path, 0, 0)
+	_, err = f.OpenRead(ctx, f.user, path, 0, nil)
 	wantErr(t, "opening with an ended context", err, gone)
 
-	h, err = f.OpenRead(f.ctx, f.user, path, 0, 0)
+	h, err = f.OpenRead(f.ctx, f.user, path, 0, nil)
 	must(t, err)
 	must(t, h.Close())
 	_, err = h.Read(make([]byte, 10))
@@ -202,7 +208,7 @@ func TestReadHundredsOfMegabytesInFlatMemory(t *testing.T) {
 	must(t, os.Truncate(path, size))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	h, err := f.OpenRead(f.ctx, f.user, path, 0, 0)
+	h, err := f.OpenRead(f.ctx, f.user, path, 0, nil)
 	must(t, err)
 	defer h.Close()
 	buf := make([]byte, 256<<10)

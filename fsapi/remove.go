@@ -29,20 +29,21 @@ type RemoveOptions struct {
 
 // Remove removes a file, a link itself, or a folder, which must be empty
 // (ErrNotEmpty) unless Recursive. A recursive removal removes all it can and
-// returns the first failure, whose Path says where. A slash at the end demands a
+// returns the first failure, whose Path says where. removed is how many files,
+// links and folders are gone, also after a failure. A slash at the end demands a
 // folder. The root folder, "." and ".." are refused.
-func (fsys *FS) Remove(ctx context.Context, user, path string, opts RemoveOptions) error {
+func (fsys *FS) Remove(ctx context.Context, user, path string, opts RemoveOptions) (removed uint64, err error) {
 	acc, err := fsys.account(user)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	full, err := absolute("path", path, acc.Home)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	folder, base, slash, err := entryName("path", full)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	err = fsys.as(ctx, acc, func() error {
 		dir, err := openFolder(folder)
@@ -51,22 +52,29 @@ func (fsys *FS) Remove(ctx context.Context, user, path string, opts RemoveOption
 		}
 		defer unix.Close(dir)
 		info, err := statAt(dir, base)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case info.Type != TypeDirectory && slash:
-			return unix.ENOTDIR
-		case info.Type == TypeDirectory && !opts.Recursive:
-			return removeFolder(dir, base)
-		case info.Type == TypeDirectory:
-			return relabel(removeTree(ctx, dir, base), base, strings.TrimRight(path, "/"))
 		}
-		return unix.Unlinkat(dir, base, 0)
+		switch {
+		case info.Type == TypeDirectory && opts.Recursive:
+			removed, err = removeTree(ctx, dir, base)
+			return relabel(err, base, strings.TrimRight(path, "/"))
+		case info.Type == TypeDirectory:
+			err = removeFolder(dir, base)
+		case slash:
+			err = unix.ENOTDIR
+		default:
+			err = unix.Unlinkat(dir, base, 0)
+		}
+		if err == nil {
+			removed = 1
+		}
+		return err
 	})
 	if opts.IgnoreMissing && errors.Is(err, unix.ENOENT) {
-		return nil
+		err = nil
 	}
-	return pathError("remove", path, err)
+	return removed, pathError("remove", path, err)
 }
 
 // removeFolder removes an empty folder.
@@ -79,18 +87,19 @@ func removeFolder(dir int, name string) error {
 }
 
 // removeTree removes the entry name of dir, a folder, with all that is in it. Its
-// error is the first failure, a *PathError with a path from dir on. Descriptors
+// error is the first failure, a *PathError with a path from dir on; removed counts
+// what is gone. Descriptors
 // do not add up with depth: the way back is "..", which is trusted only if it is
 // the folder that was come from.
-func removeTree(ctx context.Context, dir int, name string) error {
+func removeTree(ctx context.Context, dir int, name string) (removed uint64, err error) {
 	r := remover{}
 	if !r.enter(dir, name) {
-		return r.first
+		return r.removed, r.first
 	}
 	defer func() { r.dir.close() }()
 	for r.failures < maxRemoveFailures {
 		if err := context.Cause(ctx); err != nil {
-			return err
+			return r.removed, err
 		}
 		entry, more, err := r.dir.next()
 		if more {
@@ -102,19 +111,20 @@ func removeTree(ctx context.Context, dir int, name string) error {
 		}
 		if len(r.levels) == 1 {
 			if done, err := r.finish(dir); done {
-				return err
+				return r.removed, err
 			}
 		} else if err := r.leave(); err != nil {
-			return err
+			return r.removed, err
 		}
 	}
-	return r.first
+	return r.removed, r.first
 }
 
 // remover is a removal on its way.
 type remover struct {
 	dir      *dirReader    // the folder being emptied, the last of levels
 	levels   []removeLevel // from the tree's root on
+	removed  uint64
 	first    error
 	failures int
 }
@@ -156,6 +166,15 @@ func (r *remover) skip(name string) {
 	top.failed[name] = true
 }
 
+// count takes note of the outcome of removing one entry. It says whether that is
+// gone, be it somebody else who removed it.
+func (r *remover) count(err error) (gone bool) {
+	if err == nil {
+		r.removed++
+	}
+	return err == nil || errors.Is(err, unix.ENOENT)
+}
+
 // remove removes one entry, or enters it if it is a folder.
 func (r *remover) remove(entry dirEntry) {
 	if r.top().failed[entry.name] {
@@ -163,7 +182,7 @@ func (r *remover) remove(entry dirEntry) {
 	}
 	if entry.kind != TypeDirectory {
 		err := unix.Unlinkat(r.dir.fd, entry.name, 0)
-		if err == nil || errors.Is(err, unix.ENOENT) {
+		if r.count(err) {
 			return
 		}
 		info, statErr := statAt(r.dir.fd, entry.name)
@@ -181,8 +200,7 @@ func (r *remover) enter(dir int, name string) bool {
 	fd, err := openSubfolder(dir, name)
 	if err != nil {
 		// What cannot be read may still be empty.
-		rmErr := removeFolder(dir, name)
-		if rmErr != nil && !errors.Is(rmErr, unix.ENOENT) {
+		if !r.count(removeFolder(dir, name)) {
 			r.fail(name, err)
 		}
 		return false
@@ -226,7 +244,7 @@ func (r *remover) leave() error {
 	r.dir, r.levels = parent, r.levels[:len(r.levels)-1]
 	err = removeFolder(fd, left.name)
 	switch {
-	case err == nil, errors.Is(err, unix.ENOENT):
+	case r.count(err):
 	case errors.Is(err, unix.ENOTEMPTY) && len(left.failed) > 0:
 		r.skip(left.name)
 	case errors.Is(err, unix.ENOTEMPTY) && up.rescans < maxRescans:
@@ -251,7 +269,7 @@ func (r *remover) finish(dir int) (done bool, err error) {
 			return false, nil
 		}
 	}
-	if err == nil || errors.Is(err, unix.ENOENT) {
+	if r.count(err) {
 		return true, nil
 	}
 	return true, &PathError{Op: "remove", Path: root.name, Err: err}

@@ -17,7 +17,7 @@ import (
 func TestRemove(t *testing.T) {
 	f := newFixture(t)
 	f.tree("file", "empty/", "full/", "full/x", "link->full", "broken->nowhere")
-	remove := func(path string, opts RemoveOptions) error { return f.Remove(f.ctx, f.user, path, opts) }
+	remove := func(path string, opts RemoveOptions) error { return f.remove(f.user, path, opts) }
 	wantErr(t, "full folder", remove("full", RemoveOptions{}), ErrNotEmpty)
 	wantErr(t, "missing", remove("missing", RemoveOptions{}), fs.ErrNotExist)
 	wantErr(t, "missing, recursive", remove("missing", RemoveOptions{Recursive: true}), fs.ErrNotExist)
@@ -37,10 +37,38 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+func TestRemoveCounts(t *testing.T) {
+	f := newFixture(t)
+	f.tree("file", "empty/", "tree/", "tree/a/", "tree/a/x", "tree/a/y", "tree/link->a", "tree/closed/", "tree/closed/kept")
+	must(t, os.Chmod(f.path("tree/closed"), 0o555))
+	for _, c := range []struct {
+		path string
+		opts RemoveOptions
+		want uint64
+		err  error
+	}{
+		{"file", RemoveOptions{}, 1, nil},
+		{"empty", RemoveOptions{}, 1, nil},
+		{"nothing", RemoveOptions{IgnoreMissing: true}, 0, nil},
+		{"tree", RemoveOptions{}, 0, ErrNotEmpty},
+		{"tree/a", RemoveOptions{Recursive: true}, 3, nil},
+		{"tree", RemoveOptions{Recursive: true}, 1, fs.ErrPermission}, // the link
+	} {
+		got, err := f.Remove(f.ctx, f.user, c.path, c.opts)
+		if got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d removed, %v; want %d, %v", c.path, got, err, c.want, c.err)
+		}
+	}
+	must(t, os.Chmod(f.path("tree/closed"), 0o755))
+	if got, err := f.Remove(f.ctx, f.user, "tree", RemoveOptions{Recursive: true}); got != 3 || err != nil {
+		t.Errorf("%d removed, %v", got, err)
+	}
+}
+
 func TestRemoveTreeNeverFollowsLinks(t *testing.T) {
 	f := newFixture(t)
 	f.tree("keep/", "keep/file", "tree/", "tree/a/", "tree/a/up->../..", "tree/keep->../keep", "tree/file->../keep/file", "tree/a/.hidden")
-	must(t, f.Remove(f.ctx, f.user, "tree", RemoveOptions{Recursive: true}))
+	must(t, f.remove(f.user, "tree", RemoveOptions{Recursive: true}))
 	f.wantNames(f.home, "keep")
 	f.wantContent(f.path("keep/file"), "keep/file")
 }
@@ -72,7 +100,7 @@ func TestRemoveWideAndDeepTrees(t *testing.T) {
 	}
 	unix.Close(fd)
 	before := openDescriptors()
-	must(t, f.Remove(f.ctx, f.user, "tree", RemoveOptions{Recursive: true}))
+	must(t, f.remove(f.user, "tree", RemoveOptions{Recursive: true}))
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the tree is still there: %v", err)
 	}
@@ -87,14 +115,14 @@ func TestRemoveGoesOnAfterAFailure(t *testing.T) {
 	f.tree("tree/", "tree/a/", "tree/a/x", "tree/locked/", "tree/locked/kept", "tree/z/", "tree/z/y/", "tree/z/y/w", "tree/unread/")
 	must(t, os.Chown(f.path("tree/locked"), 0, 0))
 	must(t, os.Chmod(f.path("tree/unread"), 0)) // empty: can go all the same
-	err := f.Remove(f.ctx, f.user, "tree", RemoveOptions{Recursive: true})
+	err := f.remove(f.user, "tree", RemoveOptions{Recursive: true})
 	wantErr(t, "locked", err, fs.ErrPermission)
 	var where *PathError
 	if !asError(err, &where) || where.Path != "tree/locked/kept" {
 		t.Errorf("the error does not say where: %v", err)
 	}
 	f.wantNames(f.path("tree"), "locked")
-	must(t, f.Remove(f.ctx, "root", f.path("tree"), RemoveOptions{Recursive: true}))
+	must(t, f.remove("root", f.path("tree"), RemoveOptions{Recursive: true}))
 }
 
 func TestRemoveEndsWithItsContext(t *testing.T) {
@@ -103,7 +131,8 @@ func TestRemoveEndsWithItsContext(t *testing.T) {
 	gone := errors.New("the client went away")
 	ctx, cancel := context.WithCancelCause(f.ctx)
 	cancel(gone)
-	wantErr(t, "cancelled", f.Remove(ctx, f.user, "tree", RemoveOptions{Recursive: true}), gone)
+	_, err := f.Remove(ctx, f.user, "tree", RemoveOptions{Recursive: true})
+	wantErr(t, "cancelled", err, gone)
 	f.wantContent(f.path("tree/x"), "tree/x")
 }
 
@@ -135,7 +164,7 @@ func TestRemoveRace(t *testing.T) {
 			}
 		})
 		// It may fail, since what it removes moves; it must not go outside.
-		f.Remove(f.ctx, f.user, "tree", RemoveOptions{Recursive: true})
+		f.remove(f.user, "tree", RemoveOptions{Recursive: true})
 		close(stop)
 		wg.Wait()
 		if entries, err := os.ReadDir(f.path("outside")); err != nil || len(entries) != 50 {
@@ -148,47 +177,52 @@ func TestRemoveRace(t *testing.T) {
 
 func TestMakeDir(t *testing.T) {
 	f := newFixture(t)
-	info, err := f.MakeDir(f.ctx, f.user, "dir", nil, false)
+	for i, want := range []bool{true, false} {
+		if _, created, err := f.MakeDir(f.ctx, f.user, "twice", nil, true); created != want || err != nil {
+			t.Errorf("call %d: created %v, %v", i, created, err)
+		}
+	}
+	info, err := f.makeDir(f.user, "dir", nil, false)
 	if err != nil || info.Mode != 0o755 || info.Type != TypeDirectory || info.Path != f.path("dir") || f.user != "" && info.Owner != testUser {
 		t.Errorf("%+v, %v", info, err)
 	}
-	_, err = f.MakeDir(f.ctx, f.user, "dir", nil, false)
+	_, err = f.makeDir(f.user, "dir", nil, false)
 	wantErr(t, "again", err, fs.ErrExist)
-	_, err = f.MakeDir(f.ctx, f.user, "a/b/c", nil, false)
+	_, err = f.makeDir(f.user, "a/b/c", nil, false)
 	wantErr(t, "no parents", err, fs.ErrNotExist)
-	info, err = f.MakeDir(f.ctx, f.user, "a/b/c/", ptr[uint32](0o1700), true)
+	info, err = f.makeDir(f.user, "a/b/c/", ptr[uint32](0o1700), true)
 	if err != nil || info.Mode != 0o1700 {
 		t.Errorf("%+v, %v", info, err)
 	}
 	if _, _, mode := f.owner(f.path("a/b")); mode.Perm() != 0o755 {
 		t.Errorf("a parent has mode %v", mode)
 	}
-	info, err = f.MakeDir(f.ctx, f.user, "a/b/c", ptr[uint32](0o755), true)
+	info, err = f.makeDir(f.user, "a/b/c", ptr[uint32](0o755), true)
 	if err != nil || info.Mode != 0o1700 {
 		t.Errorf("one that was there changed: %+v, %v", info, err)
 	}
-	info, err = f.MakeDir(f.ctx, f.user, "gid", ptr[uint32](0o2775), false)
+	info, err = f.makeDir(f.user, "gid", ptr[uint32](0o2775), false)
 	if err != nil || info.Mode != 0o2775 {
 		t.Errorf("%+v, %v", info, err)
 	}
 	for _, path := range []string{"/", ".", ".."} {
-		_, err = f.MakeDir(f.ctx, f.user, path, nil, false)
+		_, err = f.makeDir(f.user, path, nil, false)
 		wantErr(t, path, err, fs.ErrExist)
-		_, err = f.MakeDir(f.ctx, f.user, path, nil, true)
+		_, err = f.makeDir(f.user, path, nil, true)
 		must(t, err)
 	}
 	f.tree("file", "link->a", "broken->nowhere")
-	_, err = f.MakeDir(f.ctx, f.user, "file", nil, true)
+	_, err = f.makeDir(f.user, "file", nil, true)
 	wantErr(t, "file", err, ErrNotDirectory)
-	_, err = f.MakeDir(f.ctx, f.user, "file/sub", nil, true)
+	_, err = f.makeDir(f.user, "file/sub", nil, true)
 	wantErr(t, "below a file", err, ErrNotDirectory)
-	_, err = f.MakeDir(f.ctx, f.user, "link", nil, true)
+	_, err = f.makeDir(f.user, "link", nil, true)
 	must(t, err)
-	_, err = f.MakeDir(f.ctx, f.user, "broken/sub", nil, true)
+	_, err = f.makeDir(f.user, "broken/sub", nil, true)
 	wantErr(t, "below a broken link", err, fs.ErrNotExist)
-	_, err = f.MakeDir(f.ctx, f.user, "x", ptr[uint32](0o100000), false)
+	_, err = f.makeDir(f.user, "x", ptr[uint32](0o100000), false)
 	wantInvalid(t, "mode", err, "mode")
-	_, err = f.MakeDir(f.ctx, f.user, strings.Repeat("long", 100), nil, true)
+	_, err = f.makeDir(f.user, strings.Repeat("long", 100), nil, true)
 	wantErr(t, "long name", err, ErrNameTooLong)
 	if _, err := os.Lstat(filepath.Join(f.home, "x")); err == nil {
 		t.Error("a folder was made for a refused request")

@@ -130,16 +130,16 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	if entries := f.list("", ListOptions{}); len(entries) != 1 || entries[0].Info.Name != name {
 		t.Errorf("%+v", entries)
 	}
-	if entries := f.list("", ListOptions{Patterns: []string{"\xff*\x80"}}); len(entries) != 1 {
+	if entries := f.list("", ListOptions{Include: []string{"\xff*\x80"}}); len(entries) != 1 {
 		t.Errorf("pattern: %+v", entries)
 	}
-	must(t, f.Move(f.ctx, f.user, name, name+"\xfd", MoveOptions{}))
+	must(t, f.move(name, name+"\xfd", MoveOptions{}))
 	f.symlink(name+"\xfd", "link\xfc")
 	info, err = f.Stat(f.ctx, f.user, "link\xfc", true)
 	if err != nil || info.LinkTarget != name+"\xfd" || info.ResolvedPath != f.path(name+"\xfd") {
 		t.Errorf("%+v, %v", info, err)
 	}
-	must(t, f.Remove(f.ctx, f.user, name+"\xfd", RemoveOptions{}))
+	must(t, f.remove(f.user, name+"\xfd", RemoveOptions{}))
 	f.wantNames(f.home, "link\xfc")
 }
 

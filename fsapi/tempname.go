@@ -78,7 +78,8 @@ func removeLeftover(dir int, name string) bool {
 	case TypeRegular:
 		return unix.Unlinkat(dir, name, 0) == nil
 	case TypeDirectory:
-		return removeTree(context.Background(), dir, name) == nil
+		_, err := removeTree(context.Background(), dir, name)
+		return err == nil
 	}
 	return false
 }
