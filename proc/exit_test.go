@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/spawn"
 )
 
@@ -49,21 +51,22 @@ func TestExitMatrix(t *testing.T) {
 					t.Parallel()
 					spec := shell(child + "seq 1 5000; printf LAST; " + end.line)
 					spec.KillGrace = &grace
-					if endName == "times out" {
-						spec.Timeout = 500 * time.Millisecond
-					}
 					kind(&spec)
-					checkEnd(t, table, spec, end.check)
+					checkEnd(t, table, spec, endName == "times out", end.check)
 				})
 			}
 		}
 	}
 }
 
-func checkEnd(t *testing.T, table *Table, spec Spec, check func(Exit) bool) {
+func checkEnd(t *testing.T, table *Table, spec Spec, timesOut bool, check func(Exit) bool) {
 	p, a, err := table.Exec(t.Context(), spec, AttachOptions{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if timesOut { // as soon as it has written all, however slow the machine is
+		waitFor(t, p, "LAST")
+		p.timeOut()
 	}
 	h := listen(t, a)
 	if !check(*h.exit) {
@@ -82,6 +85,27 @@ func checkEnd(t *testing.T, table *Table, spec Spec, check func(Exit) bool) {
 	case <-p.done:
 	case <-within(t).Done():
 		t.Fatal("its streams are still held")
+	}
+}
+
+// waitFor reads the process's first stream until text is there.
+func waitFor(t *testing.T, p *Process, text string) {
+	t.Helper()
+	a, err := p.Attach(AttachOptions{Mode: outlog.Following})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	var seen []byte
+	for !bytes.Contains(seen, []byte(text)) {
+		event, err := a.Next(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, ok := event.(Output); ok {
+			seen = append(seen[max(0, len(seen)-len(text)):], out.Data...)
+			out.Release()
+		}
 	}
 }
 

@@ -186,9 +186,7 @@ func TestFinishedProcessesAreForgottenByNumberAndTime(t *testing.T) {
 		_, err := table.Get(ids[3])
 		return errors.Is(err, ErrNotFound)
 	})
-	if n := len(table.alive()); n != 0 {
-		t.Fatalf("%d processes not released", n)
-	}
+	eventually(t, "all released", func() bool { return len(table.alive()) == 0 })
 }
 
 func TestCapture(t *testing.T) {
@@ -384,26 +382,34 @@ func TestLosslessReaderHoldsItsProcessBackAndNoOther(t *testing.T) {
 
 func TestKillOnDisconnectWaitsForTheGrace(t *testing.T) {
 	table := newTable(t)
-	grace := 50 * time.Millisecond
+	long, short := time.Hour, time.Millisecond
 	p, a, err := table.Exec(t.Context(), Spec{Args: []string{"sleep", "1000"}, KillOnDisconnect: true},
-		AttachOptions{ReaderID: "a", ReconnectGrace: &grace})
+		AttachOptions{ReaderID: "a", ReconnectGrace: &long})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.Detach()
-	back, err := p.Attach(AttachOptions{ReaderID: "a", ReconnectGrace: &grace})
+	if p.hasEnded() || !p.isAbandoned() {
+		t.Fatal("not waiting for its reader")
+	}
+	back, err := p.Attach(AttachOptions{ReaderID: "a", ReconnectGrace: &short})
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * grace)
-	if p.Info().State != Running {
-		t.Fatal("killed although its reader came back")
+	if p.isAbandoned() {
+		t.Fatal("to be killed although its reader came back")
 	}
 	back.Detach()
 	exit, err := p.Wait(within(t))
 	if err != nil || exit.Signal != syscall.SIGTERM {
 		t.Fatalf("%+v, %v", exit, err)
 	}
+}
+
+func (p *Process) isAbandoned() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.abandoned != nil
 }
 
 func TestCloseEndsEverythingAndRefusesMore(t *testing.T) {
