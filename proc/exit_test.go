@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/spawn"
 )
 
@@ -64,11 +64,19 @@ func checkEnd(t *testing.T, table *Table, spec Spec, timesOut bool, check func(E
 	if err != nil {
 		t.Fatal(err)
 	}
+	last := make(chan error, 1)
 	if timesOut { // as soon as it has written all, however slow the machine is
-		waitFor(t, p, "LAST")
-		p.timeOut()
+		go func() {
+			last <- waitFor(within(t), p, "LAST")
+			p.timeOut()
+		}()
 	}
 	h := listen(t, a)
+	if timesOut {
+		if err := <-last; err != nil {
+			t.Fatal(err)
+		}
+	}
 	if !check(*h.exit) {
 		t.Errorf("ended %+v", h.exit)
 	}
@@ -89,24 +97,24 @@ func checkEnd(t *testing.T, table *Table, spec Spec, timesOut bool, check func(E
 }
 
 // waitFor reads the process's first stream until text is there.
-func waitFor(t *testing.T, p *Process, text string) {
-	t.Helper()
-	a, err := p.Attach(AttachOptions{Mode: outlog.Following})
+func waitFor(ctx context.Context, p *Process, text string) error {
+	a, err := p.Attach(AttachOptions{})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer a.Close()
 	var seen []byte
 	for !bytes.Contains(seen, []byte(text)) {
-		event, err := a.Next(within(t))
+		event, err := a.Next(ctx)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		if out, ok := event.(Output); ok {
 			seen = append(seen[max(0, len(seen)-len(text)):], out.Data...)
 			out.Release()
 		}
 	}
+	return nil
 }
 
 // TestTailsSurviveLoad runs many short commands at once, each of which ends
