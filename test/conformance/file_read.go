@@ -34,11 +34,11 @@ func (g statCases) FileIsDescribed(t *testing.T) {
 func (g statCases) OwnersAreNamed(t *testing.T) {
 	g.needRoot(t)
 	file := g.folder(t) + "/file"
-	g.sh(t, `: >"$1"`, file)
+	g.ownerSh(t, `: >"$1"`, file)
 	if info := g.stat(t, file); info.Owner != "root" || info.Group != "root" {
 		t.Errorf("owner %q, group %q, want root's", info.Owner, info.Group)
 	}
-	g.sh(t, `chown 54321:54321 "$1"`, file)
+	g.ownerSh(t, `chown 54321:54321 "$1"`, file)
 	if info := g.stat(t, file); info.Owner != "" || info.Uid != 54321 {
 		t.Errorf("owner %q, uid %d, want a uid without a name", info.Owner, info.Uid)
 	}
@@ -247,9 +247,9 @@ func (g readCases) EmptyFileIsAHeaderAlone(t *testing.T) {
 }
 
 func (g readCases) FileThatTellsNoSizeIsReadToItsEnd(t *testing.T) {
-	text := g.read(t, &pb.ReadRequest{Path: []byte("/proc/self/status")})
-	if !strings.HasPrefix(text, "Name:") {
-		t.Errorf("/proc/self/status is %s", excerpt(text))
+	text := g.read(t, &pb.ReadRequest{Path: []byte("/proc/version")})
+	if !strings.HasPrefix(text, "Linux version ") {
+		t.Errorf("/proc/version is %s", excerpt(text))
 	}
 }
 

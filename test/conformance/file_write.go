@@ -55,7 +55,7 @@ func (g writeCases) ReplacedFileKeepsModeAndOwner(t *testing.T) {
 	file := g.folder(t) + "/file"
 	g.sh(t, `echo old >"$1" && chmod 640 "$1"`, file)
 	if g.Capabilities.Root {
-		g.sh(t, `chown 54321:12345 "$1"`, file)
+		g.ownerSh(t, `chown 54321:12345 "$1"`, file)
 	}
 	before := g.stat(t, file)
 	head := header(file)
@@ -186,31 +186,29 @@ func (g writeCases) WrongSizeOrSumChangesNothing(t *testing.T) {
 func (g writeCases) UploadThatBreaksOffLeavesTheOldFileWhole(t *testing.T) {
 	dir := g.folder(t)
 	g.put(t, dir+"/file", "old")
-	other := over(g.Target, g.Dial(t))
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	for name, give := range map[string]func(){
-		"cancelled":             cancel,
-		"a broken connection's": func() { _ = other.conn.Close() },
-	} {
-		from := g.guest
-		if name != "cancelled" {
-			ctx, from = within(t), other
-		}
-		stream, err := from.beginWrite(ctx, header(dir+"/file"))
-		if err == nil {
-			err = sendData(stream, pattern(3<<20))
-		}
-		if err != nil {
-			t.Fatalf("%s upload: %v", name, err)
-		}
-		give()
-		if _, err := stream.CloseAndRecv(); err == nil {
-			t.Errorf("%s upload succeeded", name)
-		}
-	}
+	g.breakOff(ctx, t, dir+"/file", cancel)
+	other := over(g.Target, g.Dial(t))
+	other.breakOff(within(t), t, dir+"/file", func() { _ = other.conn.Close() })
 	g.wantNoLitter(t, dir, "file")
 	g.wantContents(t, dir+"/file", "old")
+}
+
+// breakOff sends a part of a file and then lets the call break.
+func (g *guest) breakOff(ctx context.Context, t *testing.T, path string, breakCall func()) {
+	t.Helper()
+	stream, err := g.beginWrite(ctx, header(path))
+	if err == nil {
+		err = sendData(stream, pattern(3<<20))
+	}
+	if err != nil {
+		t.Fatalf("uploading: %v", err)
+	}
+	breakCall()
+	if _, err := stream.CloseAndRecv(); err == nil {
+		t.Error("the upload succeeded")
+	}
 }
 
 // wantNoLitter waits until nothing but the names is left in a directory.

@@ -52,7 +52,7 @@ func (g attachCases) ReadingMayStartNow(t *testing.T) {
 }
 
 func (g attachCases) ReaderThatComesBackHasLostNothing(t *testing.T) {
-	n, other := g.amount(1_500_000), over(g.Target, g.Dial(t))
+	n, other := max(g.amount(1_500_000), 400_000), over(g.Target, g.Dial(t))
 	reader := &pb.OutputReader{ReaderId: "comes-back"}
 	first, err := other.openExec(within(t), &pb.ExecStart{Spec: script(`seq 1 "$1"; exit 2`, fmt.Sprint(n)), Reader: reader})
 	if err != nil {
@@ -103,15 +103,15 @@ func (g attachCases) DroppedOutputIsToldAsAGap(t *testing.T) {
 }
 
 func (g attachCases) FollowingReaderHoldsNobodyBack(t *testing.T) {
-	dir := g.folder(t)
+	dir, n := g.folder(t), g.amount(3_000_000)
 	start := &pb.ExecStart{
-		Spec:   script(`seq 1 3000000; : >"$1/written"`, dir),
+		Spec:   script(`seq 1 "$2"; : >"$1/written"`, dir, fmt.Sprint(n)),
 		Reader: &pb.OutputReader{Mode: pb.ReaderMode_READER_MODE_FOLLOWING},
 	}
 	call := g.execStart(t, start)
 	eventually(t, "the process has written everything", func() bool { return g.exists(t, dir+"/written") })
 	out := call.wait(t)
-	if want := uint64(len(numbers(3_000_000))); out.next[stdout] != want {
+	if want := uint64(len(numbers(n))); out.next[stdout] != want {
 		t.Errorf("output and gaps end at %d, want %d", out.next[stdout], want)
 	}
 }

@@ -52,7 +52,7 @@ func (g execCases) ProcessOutlivesAClientThatVanishes(t *testing.T) {
 
 func (g execCases) ProcessIsNotHeldBackOnceItsReaderIsGone(t *testing.T) {
 	dir := g.folder(t)
-	spec := script(`seq 1 3000000 && : >"$1/written"`, dir)
+	spec := script(`seq 1 "$2" && : >"$1/written"`, dir, fmt.Sprint(g.amount(3_000_000)))
 	call := g.execStart(t, &pb.ExecStart{Spec: spec, Reader: &pb.OutputReader{ReconnectGrace: durationpb.New(0)}})
 	call.until(t, "some output", func(out *outcome) bool { return out.stdout() != "" })
 	call.end()

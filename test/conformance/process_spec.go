@@ -72,11 +72,22 @@ func env(name, value string) *pb.EnvVar {
 	return &pb.EnvVar{Name: []byte(name), Value: []byte(value)}
 }
 
-// sh runs a script of the case's own, as a user that may see everything, and
-// returns its stdout without the last line end.
+// sh runs a script of the case's own as the default user, whose files are then
+// that user's, and returns its stdout without the last line end.
 func (g *guest) sh(t *testing.T, text string, params ...string) string {
 	t.Helper()
-	response, err := g.process.Run(afterwards(t), &pb.RunRequest{Spec: as(g.owner(), script(text, params...))})
+	return g.shAs(t, "", text, params...)
+}
+
+// ownerSh is sh with the rights to do everything that guestd can have done.
+func (g *guest) ownerSh(t *testing.T, text string, params ...string) string {
+	t.Helper()
+	return g.shAs(t, g.owner(), text, params...)
+}
+
+func (g *guest) shAs(t *testing.T, user, text string, params ...string) string {
+	t.Helper()
+	response, err := g.process.Run(afterwards(t), &pb.RunRequest{Spec: as(user, script(text, params...))})
 	if err != nil {
 		t.Fatalf("running %q: %v", text, err)
 	}
@@ -109,13 +120,13 @@ func (g *guest) alive(t *testing.T, pid string) bool {
 // kill ends a process and its group, if there is still something to end.
 func (g *guest) kill(t *testing.T, pid uint32) {
 	t.Helper()
-	g.sh(t, `kill -9 -"$1" 2>/dev/null; kill -9 "$1" 2>/dev/null; true`, strconv.FormatUint(uint64(pid), 10))
+	g.ownerSh(t, `kill -9 -"$1" 2>/dev/null; kill -9 "$1" 2>/dev/null; true`, strconv.FormatUint(uint64(pid), 10))
 }
 
 // killLater ends a process that a case leaves behind, when the case ends.
 func (g *guest) killLater(t *testing.T, pid string) {
 	t.Helper()
-	t.Cleanup(func() { g.sh(t, `kill -9 "$1" 2>/dev/null; true`, pid) })
+	t.Cleanup(func() { g.ownerSh(t, `kill -9 "$1" 2>/dev/null; true`, pid) })
 }
 
 // exists says whether there is a file.

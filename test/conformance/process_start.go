@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func (g startCases) WaitTellsTheExitAgainAndAgain(t *testing.T) {
 
 func (g startCases) WaitDependsOnNoReaderAndNoPipe(t *testing.T) {
 	dir := g.folder(t)
-	spec := script(`(sleep 300 & echo $! >"$1/pid"); seq 1 2000000; exit 3`, dir)
+	spec := script(`(sleep 300 & echo $! >"$1/pid"); seq 1 "$2"; exit 3`, dir, fmt.Sprint(g.amount(2_000_000)))
 	wantExitCode(t, g.waitFor(t, g.start(t, spec).ProcessId), 3)
 	g.killLater(t, g.sh(t, `cat "$1/pid"`, dir))
 }
