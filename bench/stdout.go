@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"guestd.internal/client"
+)
+
+// extraMemory is what a transfer of any size may cost guestd, in bytes.
+const extraMemory = 32 << 20
+
+// measureStdout is how fast a command's output arrives, from its start to its exit,
+// against the same program that writes into a socket which this one reads.
+func measureStdout(ctx context.Context, b *bench) ([]result, error) {
+	var samples []sample
+	size := strconv.FormatInt(b.size, 10)
+	extra, err := b.costInMemory(ctx, func(c *client.Client) (err error) {
+		samples, err = interleave(1, b.scale.streams,
+			timed(func() error {
+				var got countingWriter
+				command := c.Command(b.self, size)
+				command.Env = []string{partVariable + "=" + partPour}
+				command.Stdout = &got
+				if err := command.Run(ctx); err != nil {
+					return err
+				}
+				return got.expect(b.size)
+			}),
+			timed(func() error { // its start counts, as the command's does
+				p, err := b.startPeer(partSend, size)
+				if err != nil {
+					return err
+				}
+				return b.drainFrom(p)
+			}),
+		)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []result{
+		throughput("stdout", b.size, samples[0], "Unix socket", samples[1], atLeast(0.5)),
+		absolute("stdout: memory beyond idle", sizeInBytes, extra, atMost(extraMemory)),
+	}, nil
+}
+
+// drainFrom counts what a peer that was just started sends, until it has ended.
+func (b *bench) drainFrom(p *peer) error {
+	var got countingWriter
+	err := copyPlainly(&got, p.conn)
+	if err = errors.Join(err, p.wait()); err != nil {
+		return err
+	}
+	return got.expect(b.size)
+}
+
+// costInMemory tells by how much a job raises guestd's resident memory at its peak,
+// over what guestd needs when it has just started.
+func (b *bench) costInMemory(ctx context.Context, job func(*client.Client) error) (extra float64, err error) {
+	err = b.withDaemon(ctx, func(d *daemon, c *client.Client) error {
+		time.Sleep(settleTime)
+		idle, _, err := d.memory()
+		if err != nil {
+			return err
+		}
+		if err := job(c); err != nil {
+			return err
+		}
+		_, peak, err := d.memory()
+		extra = float64(peak - idle)
+		return err
+	})
+	return extra, err
+}
