@@ -56,6 +56,9 @@ func (a *app) list(ctx context.Context, c *client.Client, path string, f lsFlags
 		}
 		return a.printEntries([]*client.FileInfo{info}, f.long, func(*client.FileInfo) string { return path })
 	}
+	if err != nil && len(entries) == 0 {
+		return err
+	}
 	if titled && !a.json {
 		if err := a.println(a.showName(path) + ":"); err != nil {
 			return err

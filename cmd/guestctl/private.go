@@ -35,7 +35,7 @@ func startPrivateGuestd(ctx context.Context) (_ *privateGuestd, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "guestctl-") // mode 0700
+	dir, err := makePrivateDir()
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for a private guestd: %w", err)
 	}
@@ -52,6 +52,19 @@ func startPrivateGuestd(ctx context.Context) (_ *privateGuestd, err error) {
 		return nil, fmt.Errorf("starting a private guestd (no target was named): %w", err)
 	}
 	return p, nil
+}
+
+// maxPrivateDir is the longest folder that leaves room for the names of guestd's and its kernels' sockets, which the kernel limits to 107 bytes.
+const maxPrivateDir = 60
+
+// makePrivateDir makes a folder that only we may enter: where temporary files go, or in /tmp where that path is too long for sockets.
+func makePrivateDir() (string, error) {
+	const pattern = "guestctl-*"
+	parent := os.TempDir()
+	if len(parent)+len("/guestctl-")+len("1234567890") > maxPrivateDir {
+		parent = "/tmp"
+	}
+	return os.MkdirTemp(parent, pattern) // mode 0700
 }
 
 func (p *privateGuestd) start(program string) error {
