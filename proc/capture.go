@@ -48,12 +48,10 @@ func (c *captureOptions) apply(o *outlog.Options) {
 	o.Limit = max(o.Limit, 2*c.tail()) // a log drops whole chunks, up to a quarter of it
 }
 
-// Capture starts a process, gives it stdin, which nil leaves at spec.Stdin, and
-// waits for its end and for at most limit bytes of each stream: the first half
-// and the last. The process is never held back. When the context ends first the
-// process goes on, unless spec.KillOnDisconnect, and the error is the cause;
-// otherwise the errors are those of Start.
-func (t *Table) Capture(ctx context.Context, spec Spec, stdin []byte, limit int) (*Result, error) {
+// StartCaptured starts a process whose output Captured returns: at most limit
+// bytes of each stream, the first half and the last. It gives it stdin, which nil
+// leaves at spec.Stdin. The process is never held back. Errors are those of Start.
+func (t *Table) StartCaptured(ctx context.Context, spec Spec, stdin []byte, limit int) (*Process, error) {
 	if limit < 0 {
 		return nil, &InvalidError{"limit", "is negative"}
 	}
@@ -65,23 +63,51 @@ func (t *Table) Capture(ctx context.Context, spec Spec, stdin []byte, limit int)
 	if stdin != nil {
 		p.input.feed(stdin)
 	}
+	return p, nil
+}
+
+// Captured waits for the end of a process that StartCaptured started and returns
+// its outcome, every time that it is called. When the context ends first the process
+// goes on, unless Spec.KillOnDisconnect, and the error is the cause.
+func (p *Process) Captured(ctx context.Context) (*Result, error) {
 	select {
 	case <-p.settled:
 	case <-ctx.Done():
-		p.takeCaptures()
-		if spec.KillOnDisconnect {
+		if p.spec.KillOnDisconnect {
 			p.terminate()
 		}
 		return nil, fmt.Errorf("waiting for process %s: %w", p.id, context.Cause(ctx))
 	}
-	result := &Result{Process: p, Outputs: p.takeCaptures()}
-	if result.Exit, err = p.Wait(ctx); err != nil {
-		return nil, err
-	}
+	result := &Result{Process: p}
+	p.mu.Lock()
+	result.Exit, result.Outputs = *p.exit, slices.Clone(p.captures)
+	p.mu.Unlock()
+	slices.SortFunc(result.Outputs, func(a, b Captured) int { return int(a.Stream) - int(b.Stream) })
 	if p.input != nil {
 		result.InputClosed = p.input.lost()
 	}
 	return result, nil
+}
+
+// DropCaptured frees the output that Captured returns, which tells it as a gap
+// from now on.
+func (p *Process) DropCaptured() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.captureDropped = true
+	for i := range p.captures {
+		p.captures[i].drop()
+	}
+}
+
+// Capture is StartCaptured and Captured for a caller who asks once.
+func (t *Table) Capture(ctx context.Context, spec Spec, stdin []byte, limit int) (*Result, error) {
+	p, err := t.StartCaptured(ctx, spec, stdin, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer p.DropCaptured()
+	return p.Captured(ctx)
 }
 
 // capture copies what is wanted of a stream that has just got its exit mark,
@@ -93,10 +119,13 @@ func (p *Process) capture(c *captureOptions, out *output) {
 	captured := c.read(out)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.captureTaken {
-		p.captures = append(p.captures, captured)
+	if p.captureDropped {
+		captured.drop()
 	}
+	p.captures = append(p.captures, captured)
 }
+
+func (c *Captured) drop() { c.Head, c.Tail, c.Gap = nil, nil, c.Total }
 
 // read returns a stream's head and tail up to the exit mark.
 func (c *captureOptions) read(out *output) Captured {
@@ -130,14 +159,4 @@ func part(chunk outlog.Chunk, from, to uint64) []byte {
 		return nil
 	}
 	return chunk.Data[from-chunk.Offset : to-chunk.Offset]
-}
-
-// takeCaptures returns what was captured, by stream, and keeps no more of it.
-func (p *Process) takeCaptures() []Captured {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	captures := p.captures
-	p.captures, p.captureTaken = nil, true
-	slices.SortFunc(captures, func(a, b Captured) int { return int(a.Stream) - int(b.Stream) })
-	return captures
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -203,6 +205,53 @@ func TestCapture(t *testing.T) {
 	want := Captured{Stream: Stderr, Head: []byte("err\n"), Total: 4}
 	if diff := cmp.Diff(want, result.Outputs[1]); diff != "" || result.Exit.Code != 4 {
 		t.Fatal(diff, result.Exit)
+	}
+}
+
+func TestCapturedAnswersTheSameUntilItIsDropped(t *testing.T) {
+	table := newTable(t)
+	p, err := table.StartCaptured(within(t), shell("printf out; printf err >&2"), nil, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []*Result
+	for range 2 {
+		result, err := p.Captured(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, result)
+	}
+	want := []Captured{{Stream: Stdout, Head: []byte("out"), Total: 3}, {Stream: Stderr, Head: []byte("err"), Total: 3}}
+	for _, result := range results {
+		if diff := cmp.Diff(want, result.Outputs); diff != "" {
+			t.Error(diff)
+		}
+	}
+	p.DropCaptured()
+	result, err := p.Captured(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = []Captured{{Stream: Stdout, Gap: 3, Total: 3}, {Stream: Stderr, Gap: 3, Total: 3}}
+	if diff := cmp.Diff(want, result.Outputs); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAMalformedReaderStartsNothing(t *testing.T) {
+	table := newTable(t)
+	trace := filepath.Join(t.TempDir(), "ran")
+	_, _, err := table.Exec(within(t), Spec{Args: []string{"touch", trace}}, AttachOptions{ReaderID: "new\nline"})
+	var malformed *InvalidError
+	if !errors.As(err, &malformed) || malformed.Field != "ReaderID" {
+		t.Fatalf("got %v, want an *InvalidError about ReaderID", err)
+	}
+	if err := table.Close(within(t)); err != nil { // whatever had been started would have ended by now
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(trace); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the command ran: %v", err)
 	}
 }
 

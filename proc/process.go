@@ -53,14 +53,14 @@ type Process struct {
 	timeout *time.Timer    // nil without
 
 	// mu protects the following.
-	mu           sync.Mutex
-	exit         *Exit
-	timedOut     bool
-	termination  chan struct{} // closed when the one termination is through; nil without
-	attachments  map[*Attachment]struct{}
-	abandoned    *time.Timer // runs while KillOnDisconnect waits for a reader
-	captures     []Captured
-	captureTaken bool
+	mu             sync.Mutex
+	exit           *Exit
+	timedOut       bool
+	termination    chan struct{} // closed when the one termination is through; nil without
+	attachments    map[*Attachment]struct{}
+	abandoned      *time.Timer // runs while KillOnDisconnect waits for a reader
+	captures       []Captured
+	captureDropped bool
 }
 
 // ID returns the process's id, "p-…".

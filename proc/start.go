@@ -40,28 +40,28 @@ func (t *Table) start(ctx context.Context, spec Spec, capture *captureOptions, a
 		return nil, nil, fmt.Errorf("starting a process: %w", context.Cause(ctx))
 	}
 	l := &launch{process: t.newProcess(spec), capture: capture}
-	err := l.prepare()
-	if err == nil {
-		err = l.spawn()
-	}
+	attachment, err := l.launch(attach)
 	l.closeChildEnds()
 	if err != nil {
 		l.abort()
 		return nil, nil, err
 	}
-	p := l.process
-	var attachment *Attachment
+	l.run()
+	return l.process, attachment, nil
+}
+
+// launch starts the child. The reader attaches before that, so that a malformed
+// request has started nothing.
+func (l *launch) launch(attach *AttachOptions) (a *Attachment, err error) {
+	if err := l.prepare(); err != nil {
+		return nil, err
+	}
 	if attach != nil {
-		if attachment, err = p.Attach(*attach); err != nil {
-			// Only for a malformed request: nothing of the output is there yet.
-			l.abort()
-			_ = p.child.KillTree()
-			p.child.Release()
-			return nil, nil, err
+		if a, err = l.process.Attach(*attach); err != nil {
+			return nil, err
 		}
 	}
-	l.run()
-	return p, attachment, nil
+	return a, l.spawn()
 }
 
 func (t *Table) newProcess(spec Spec) *Process {
