@@ -29,7 +29,7 @@ type processService struct {
 	instance  string // the instance id that goes with process ids
 
 	// What calls with a request id have started, each for as long as it is listed.
-	execs, starts replay.Table[*proc.Process]
+	runs, execs, starts replay.Table[*proc.Process]
 }
 
 func newProcessService(processes *proc.Table, instance string) *processService {
@@ -40,6 +40,7 @@ func newProcessService(processes *proc.Table, instance string) *processService {
 	return &processService{
 		processes: processes,
 		instance:  instance,
+		runs:      replay.Table[*proc.Process]{Keep: listed},
 		execs:     replay.Table[*proc.Process]{Keep: listed},
 		starts:    replay.Table[*proc.Process]{Keep: listed},
 	}
@@ -64,11 +65,20 @@ func (s *processService) Run(ctx context.Context, req *guestdv1.RunRequest) (*gu
 	if spec.Stdin && req.Stdin == nil {
 		return nil, invalid("spec.stdin", "is a pipe that nobody can write to: set stdin, or use Exec")
 	}
-	result, err := s.processes.Capture(ctx, spec, req.Stdin, int(limit))
+	p, _, err := s.runs.Do(ctx, req.GetRequestId(), req, func() (*proc.Process, error) {
+		return s.processes.StartCaptured(ctx, spec, req.Stdin, int(limit))
+	})
 	if err != nil {
 		return nil, inAPI(err)
 	}
-	info := result.Process.Info()
+	if req.GetRequestId() == "" {
+		defer p.DropCaptured() // nobody can ask again
+	}
+	result, err := p.Captured(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info := p.Info()
 	resp := &guestdv1.RunResponse{
 		ProcessId:   info.ID,
 		Pid:         uint32(info.PID),

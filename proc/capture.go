@@ -90,15 +90,9 @@ func (p *Process) Captured(ctx context.Context) (*Result, error) {
 }
 
 // DropCaptured frees the output that Captured returns, which tells it as a gap
-// from now on.
-func (p *Process) DropCaptured() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.captureDropped = true
-	for i := range p.captures {
-		p.captures[i].drop()
-	}
-}
+// from now on. It happens by itself to the oldest when all captures together hold
+// more than 32 MiB, and when the process is forgotten.
+func (p *Process) DropCaptured() { p.table.captures.drop(p) }
 
 // Capture is StartCaptured and Captured for a caller who asks once.
 func (t *Table) Capture(ctx context.Context, spec Spec, stdin []byte, limit int) (*Result, error) {
@@ -118,11 +112,12 @@ func (p *Process) capture(c *captureOptions, out *output) {
 	}
 	captured := c.read(out)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.captureDropped {
 		captured.drop()
 	}
 	p.captures = append(p.captures, captured)
+	p.mu.Unlock()
+	p.table.captures.add(p, len(captured.Head)+len(captured.Tail))
 }
 
 func (c *Captured) drop() { c.Head, c.Tail, c.Gap = nil, nil, c.Total }

@@ -239,6 +239,40 @@ func TestCapturedAnswersTheSameUntilItIsDropped(t *testing.T) {
 	}
 }
 
+func TestCapturesShareOneLimit(t *testing.T) {
+	table := newTable(t)
+	const each = 8 << 20
+	var processes []*Process
+	for range 6 {
+		p, err := table.StartCaptured(within(t), shell(fmt.Sprintf("head -c %d /dev/zero", each)), nil, each)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Captured(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		processes = append(processes, p)
+	}
+	var held int
+	for _, p := range processes {
+		result, err := p.Captured(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := result.Outputs[0]
+		if out.Gap != 0 && out.Gap != each {
+			t.Errorf("%d of %d bytes are missing, want all or none", out.Gap, each)
+		}
+		held += len(out.Head) + len(out.Tail)
+	}
+	if held != maxCaptured {
+		t.Errorf("%d bytes are held, want the limit, %d", held, maxCaptured)
+	}
+	if last, _ := processes[5].Captured(within(t)); last.Outputs[0].Gap != 0 {
+		t.Error("the newest capture was dropped")
+	}
+}
+
 func TestAMalformedReaderStartsNothing(t *testing.T) {
 	table := newTable(t)
 	trace := filepath.Join(t.TempDir(), "ran")

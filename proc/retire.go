@@ -51,6 +51,7 @@ func (t *Table) expire() (forgot bool) {
 func (t *Table) forget(p *Process) {
 	delete(t.listed, p.id)
 	close(p.forgotten)
+	p.DropCaptured()
 	for _, out := range p.outputs {
 		out.log.Discard()
 	}

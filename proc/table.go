@@ -66,6 +66,7 @@ type Table struct {
 	keepFinished time.Duration
 	maxFinished  int
 
+	captures captureStore
 	starting sync.WaitGroup
 	killOnce sync.Once
 	killNow  chan struct{} // closed when Close waits no longer for SIGTERM
