@@ -29,7 +29,7 @@ func (g codeCases) StateLastsFromOneExecutionToTheNext(t *testing.T) {
 	}
 }
 
-func (g codeCases) ContextMayBeNamedById(t *testing.T) {
+func (g codeCases) ContextMayBeNamedByID(t *testing.T) {
 	id := g.python(t, "by_id = 1").accepted.ContextId
 	e := g.execute(t, &pb.ExecuteRequest{ContextId: id, Code: "by_id"})
 	wantText(t, "the value", e.value(), "1")

@@ -132,7 +132,7 @@ open(%[1]q + "/survived", "w").close()`, dir)
 	wantText(t, "the value after it", g.python(t, "1+1").value(), "2")
 }
 
-func (g codeCases) RepeatedRequestIdReplaysTheExecution(t *testing.T) {
+func (g codeCases) RepeatedRequestIDReplaysTheExecution(t *testing.T) {
 	g.python(t, "runs = 0")
 	request := &pb.ExecuteRequest{RequestId: g.folder(t), Code: "runs += 1\nprint('ran')\nruns"}
 	first, second := g.execute(t, request), g.execute(t, request)

@@ -140,7 +140,7 @@ func (g removeCases) GuestsPermissionsDecide(t *testing.T) {
 	}
 }
 
-func (g removeCases) RepeatedRequestIdAnswersTheSame(t *testing.T) {
+func (g removeCases) RepeatedRequestIDAnswersTheSame(t *testing.T) {
 	file := g.folder(t) + "/file"
 	g.put(t, file, "first")
 	request := &pb.RemoveRequest{RequestId: file, Path: []byte(file)}

@@ -72,7 +72,7 @@ func (g execCases) ClearedEnvironmentHasNothingOfTheLayers(t *testing.T) {
 	wantText(t, "the variables", g.complete(t, spec).stdout(), "unset|unset|unset|unset|kept|")
 }
 
-func (g execCases) ChildKnowsItsProcessIdAndNothingOfGuestd(t *testing.T) {
+func (g execCases) ChildKnowsItsProcessIDAndNothingOfGuestd(t *testing.T) {
 	out := g.complete(t, script(`printf %s "$GUESTD_PROCESS_ID"; export -p | while read -r line; do
 		case $line in *GUESTD_PROCESS_ID=*) ;; *GUESTD_*|*NOTIFY_SOCKET*) echo " $line" ;; esac; done`))
 	wantText(t, "GUESTD_PROCESS_ID and the rest", out.stdout(), out.started.ProcessId)

@@ -91,7 +91,7 @@ func (g execCases) BrokenConnectionIsLikeACancelledCall(t *testing.T) {
 	eventually(t, "the other ends its work", func() bool { return g.exists(t, dir+"/survived") })
 }
 
-func (g execCases) RepeatedRequestIdAttachesToTheSameProcess(t *testing.T) {
+func (g execCases) RepeatedRequestIDAttachesToTheSameProcess(t *testing.T) {
 	dir := g.folder(t)
 	start := &pb.ExecStart{RequestId: dir, Spec: script(`echo one; `+waitForGo+`echo two; exit 3`, dir)}
 	first := g.execStart(t, start)
@@ -108,7 +108,7 @@ func (g execCases) RepeatedRequestIdAttachesToTheSameProcess(t *testing.T) {
 	wantText(t, "stdout after the end", third.stdout(), "one\ntwo\n")
 }
 
-func (g execCases) RequestIdOfAnotherRequestIsRefused(t *testing.T) {
+func (g execCases) RequestIDOfAnotherRequestIsRefused(t *testing.T) {
 	id := g.folder(t)
 	g.execStart(t, &pb.ExecStart{RequestId: id, Spec: command("true")}).wait(t)
 	_, err := g.openExec(within(t), &pb.ExecStart{RequestId: id, Spec: command("false")})

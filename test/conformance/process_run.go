@@ -150,7 +150,7 @@ func (g runCases) TimeOutIsDataAndNotAnError(t *testing.T) {
 	}
 }
 
-func (g runCases) RepeatedRequestIdAnswersTheSameAndRunsOnce(t *testing.T) {
+func (g runCases) RepeatedRequestIDAnswersTheSameAndRunsOnce(t *testing.T) {
 	file := g.folder(t) + "/runs"
 	request := &pb.RunRequest{RequestId: file, Spec: script(`echo run >>"$1"; echo out; exit 4`, file)}
 	responses := make([]*pb.RunResponse, 5)
@@ -172,7 +172,7 @@ func (g runCases) RepeatedRequestIdAnswersTheSameAndRunsOnce(t *testing.T) {
 	wantText(t, "the file", g.sh(t, `cat "$1"`, file), "run")
 }
 
-func (g runCases) RequestIdOfAnotherRequestIsRefused(t *testing.T) {
+func (g runCases) RequestIDOfAnotherRequestIsRefused(t *testing.T) {
 	id := g.folder(t)
 	g.run(t, &pb.RunRequest{RequestId: id, Spec: command("true")})
 	_, err := g.process.Run(within(t), &pb.RunRequest{RequestId: id, Spec: command("false")})
