@@ -62,11 +62,17 @@ func (s *codeService) Interrupt(_ context.Context, req *guestdv1.InterruptReques
 
 // ReplyInput implements guestdv1.CodeServiceServer.
 func (s *codeService) ReplyInput(_ context.Context, req *guestdv1.ReplyInputRequest) (*guestdv1.ReplyInputResponse, error) {
-	if req.GetEndOfInput() {
-		return nil, notServed("end_of_input")
-	}
 	if req.GetRequestNumber() != 0 {
 		return nil, notServed("request_number")
+	}
+	if req.GetEndOfInput() {
+		if req.GetValue() != "" {
+			return nil, invalid("value", "must be empty with end_of_input")
+		}
+		if err := s.contexts.EndInput(req.GetExecutionId()); err != nil {
+			return nil, err
+		}
+		return &guestdv1.ReplyInputResponse{}, nil
 	}
 	if err := s.contexts.ReplyInput(req.GetExecutionId(), req.GetValue()); err != nil {
 		return nil, err
