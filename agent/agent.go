@@ -75,6 +75,7 @@ func New(cfg Config) (*Agent, error) {
 		ready:      make(chan struct{}),
 	}
 	a.settings.defaultUser = cfg.DefaultUser
+	a.settings.template = spawn.NewEnvironmentFile(cmp.Or(cfg.EnvironmentFile, spawn.EnvironmentPath))
 	a.budget = outlog.NewBudget(machineMemory())
 	a.serving, a.stopServing = context.WithCancelCause(context.Background())
 	a.shutdown.init()

@@ -45,6 +45,10 @@ type Config struct {
 	// DefaultUser runs what names no user: a name or "uid[:gid]". Empty is the
 	// account "user" where there is one and guestd runs as root, else guestd's own.
 	DefaultUser string
+	// EnvironmentFile has the template's environment for all processes, a NAME=value
+	// a line; empty is /etc/guestd/environment. It need not exist, and is read again
+	// when it has changed.
+	EnvironmentFile string
 	// StateDir is a folder for what lives as long as guestd does; it is made if
 	// missing, belongs to guestd's user and is writable by nobody else. Empty is
 	// /run/guestd as root, else guestd in $XDG_RUNTIME_DIR, else a fresh folder that

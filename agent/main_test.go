@@ -105,6 +105,10 @@ func startAgent(t *testing.T, cfg Config, more ...*grpc.ServiceDesc) testAgent {
 	return testAgent{a, client}
 }
 
+func (a testAgent) processCalls() guestdv1.ProcessServiceClient {
+	return guestdv1.NewProcessServiceClient(a.client)
+}
+
 func (a testAgent) system() guestdv1.SystemServiceClient {
 	return guestdv1.NewSystemServiceClient(a.client)
 }

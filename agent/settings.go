@@ -10,6 +10,8 @@ import (
 // settings are what Configure changes while guestd runs. They are asked for at
 // each start of a process.
 type settings struct {
+	template *spawn.EnvironmentFile
+
 	// mu protects the following.
 	mu          sync.Mutex
 	defaultUser string
@@ -23,11 +25,14 @@ func (s *settings) DefaultUser() string {
 	return s.defaultUser
 }
 
-// Environment is guestd's own layer of the environment.
+// Environment is what changes the built-in environment before a request does: the
+// template's file, then what was configured. A file that cannot be read is left
+// out; GetInfo says so.
 func (s *settings) Environment() []spawn.EnvVar {
+	template, _ := s.template.Vars()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.environment)
+	return slices.Concat(template, s.environment)
 }
 
 // change sets what is not nil, all at once.

@@ -36,6 +36,9 @@ func (s *systemService) GetInfo(context.Context, *guestdv1.GetInfoRequest) (*gue
 	if err != nil {
 		degraded = append(degraded, fmt.Sprintf("the default user cannot be resolved: %v", err))
 	}
+	if _, err := a.settings.template.Vars(); err != nil {
+		degraded = append(degraded, fmt.Sprintf("the template's environment is left out: %v", err))
+	}
 	return &guestdv1.GetInfoResponse{
 		Version:       build.Version,
 		Commit:        build.Commit,

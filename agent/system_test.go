@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -109,5 +111,53 @@ func TestConfigure(t *testing.T) {
 	want = nil
 	if got := a.settings.Environment(); len(got) != 0 {
 		t.Errorf("environment = %v, want none", got)
+	}
+}
+
+// Each layer changes the one before: built-in, the template's file, Configure, the
+// request.
+func TestEnvironmentPrecedence(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "environment")
+	template := "LANG=file\nA=file\nB=file\nC=file\nD=file\n"
+	if err := os.WriteFile(file, []byte(template), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a := startAgent(t, Config{EnvironmentFile: file})
+	configured := &guestdv1.Environment{Variables: []*guestdv1.EnvVar{
+		{Name: []byte("B"), Value: []byte("configured")}, {Name: []byte("C"), Value: []byte("configured")},
+		{Name: []byte("D"), Unset: true},
+	}}
+	if _, err := a.system().Configure(within(t), &guestdv1.ConfigureRequest{Environment: configured}); err != nil {
+		t.Fatal(err)
+	}
+	user := fmt.Sprint(os.Geteuid())
+	show := func() string {
+		t.Helper()
+		resp, err := a.processCalls().Run(within(t), &guestdv1.RunRequest{Spec: &guestdv1.ProcessSpec{
+			User: user,
+			Command: &guestdv1.ProcessSpec_Shell{Shell: &guestdv1.ShellLine{
+				Line: []byte(`echo "$LANG $A $B $C ${D-unset}"`)}},
+			Env: []*guestdv1.EnvVar{{Name: []byte("C"), Value: []byte("request")}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(resp.GetOutputs()[0].GetHead())
+	}
+	if got, want := show(), "file file configured request unset\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := os.WriteFile(file, []byte("malformed\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := show(), "C.UTF-8  configured request unset\n"; got != want {
+		t.Errorf("without the file: got %q, want %q", got, want)
+	}
+	info, err := a.system().GetInfo(within(t), &guestdv1.GetInfoRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told := strings.Join(info.GetDegraded(), "\n"); !strings.Contains(told, file) {
+		t.Errorf("degraded does not name the file: %s", told)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"guestd.internal/internal/account"
 )
@@ -61,24 +63,36 @@ func TestParseEnvironment(t *testing.T) {
 	}
 }
 
-func TestReadEnvironment(t *testing.T) {
-	dir := t.TempDir()
-	if vars, err := ReadEnvironment(filepath.Join(dir, "none")); vars != nil || err != nil {
-		t.Errorf("no file: %v, %v", vars, err)
+func TestEnvironmentFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "environment")
+	file := NewEnvironmentFile(path)
+	check := func(want []EnvVar, problem string) {
+		t.Helper()
+		vars, err := file.Vars()
+		if !slices.Equal(vars, want) || (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+			t.Errorf("got %v, %v; want %v, %q", vars, err, want, problem)
+		}
 	}
-	file := write(t, filepath.Join(dir, "environment"), "A=1\n", 0o644)
-	if vars, err := ReadEnvironment(file); err != nil || len(vars) != 1 || vars[0].Value != "1" {
-		t.Errorf("%v, %v", vars, err)
-	}
-	if _, err := ReadEnvironment(dir); err == nil {
-		t.Error("a folder was read")
-	}
-	if err := os.Truncate(file, environmentFileMax+1); err != nil {
+	check(nil, "")
+	write(t, path, "A=1\n", 0o644)
+	check([]EnvVar{{Name: "A", Value: "1"}}, "")
+	write(t, path, "A=22\n", 0o644)
+	check([]EnvVar{{Name: "A", Value: "22"}}, "")
+	write(t, path, "A=22\nB\n", 0o644)
+	check(nil, path+": line 2")
+	check(nil, path+": line 2")
+	if err := os.Truncate(path, environmentFileMax+1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadEnvironment(file); err == nil {
-		t.Error("a file over the limit was read")
+	check(nil, "not a regular file")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
 	}
+	check(nil, "")
+	if err := unix.Mkfifo(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	check(nil, "not a regular file") // and does not wait for a writer
 }
 
 // Whatever ParseEnvironment takes can be put into an environment.
