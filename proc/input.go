@@ -97,6 +97,10 @@ func (in *input) accept(offset uint64, data []byte) (accepted uint64, rest []byt
 		offset = in.accepted
 	}
 	if offset > in.accepted {
+		if in.broken {
+			// What was sent before the client could know is past what was accepted.
+			return in.accepted, nil, nil, ErrInputClosed
+		}
 		return in.accepted, nil, nil, &outlog.OffsetError{Offset: offset, End: in.accepted}
 	}
 	data = data[min(uint64(len(data)), in.accepted-offset):]
@@ -140,6 +144,8 @@ func (in *input) closeAt(offset uint64) error {
 		offset = in.accepted
 	}
 	switch {
+	case in.broken:
+		return nil // an end that comes too late, of input that was not all accepted
 	case offset > in.accepted:
 		return &outlog.OffsetError{Offset: offset, End: in.accepted}
 	case in.closed || in.end:

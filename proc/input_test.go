@@ -177,6 +177,13 @@ func TestInputToAProgramThatClosedItsStdinIsTold(t *testing.T) {
 	if _, err := p.WriteInput(t.Context(), 1, []byte("x")); !errors.Is(err, ErrInputClosed) {
 		t.Fatalf("got %v", err)
 	}
+	// A client that streams has sent more before it hears of that.
+	if _, err := p.WriteInput(t.Context(), 1<<20, []byte("x")); !errors.Is(err, ErrInputClosed) {
+		t.Fatalf("past what was accepted: got %v", err)
+	}
+	if err := p.CloseInput(2 << 20); err != nil {
+		t.Fatalf("past what was accepted: CloseInput = %v", err)
+	}
 	for {
 		event, err := a.Next(within(t))
 		if err != nil {
