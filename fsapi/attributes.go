@@ -75,18 +75,44 @@ func noAttribute(err error) bool {
 	return errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM)
 }
 
-// setTimes sets when the entry name of dir, itself if it is a link, was last
-// used and changed.
-func setTimes(dir int, name string, access, modified time.Time) error {
-	times := []unix.Timespec{unix.NsecToTimespec(access.UnixNano()), unix.NsecToTimespec(modified.UnixNano())}
-	return unix.UtimesNanoAt(dir, name, times, unix.AT_SYMLINK_NOFOLLOW)
+// itself are the flags for a system call that is to work on the entry name of a
+// folder, even if it is a link, or with "" on the descriptor itself.
+func itself(name string) int {
+	if name == "" {
+		return unix.AT_SYMLINK_NOFOLLOW | unix.AT_EMPTY_PATH
+	}
+	return unix.AT_SYMLINK_NOFOLLOW
 }
 
-// setOwner gives the entry name of dir, itself if it is a link, an owner and
-// group, and says which mode fits the outcome: without its owner a file must
-// not keep set-user-id and set-group-id, which would be somebody else's rights.
+// setTimes sets when the entry name of dir, itself if it is a link, was last
+// used and changed; with name "" it is about the descriptor dir.
+func setTimes(dir int, name string, access, modified time.Time) error {
+	a, err := timespec(&access)
+	if err != nil {
+		return err
+	}
+	m, err := timespec(&modified)
+	if err != nil {
+		return err
+	}
+	return setTimespecs(dir, name, a, m)
+}
+
+func setTimespecs(dir int, name string, access, modified unix.Timespec) error {
+	times := []unix.Timespec{access, modified}
+	err := unix.UtimesNanoAt(dir, name, times, itself(name))
+	if name == "" && errors.Is(err, unix.EINVAL) { // before Linux 5.8
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, descriptorLink(dir), times, 0)
+	}
+	return err
+}
+
+// setOwner gives the entry name of dir, itself if it is a link, or with name ""
+// the descriptor dir, an owner and group, and says which mode fits the outcome:
+// without its owner a file must not keep set-user-id and set-group-id, which
+// would be somebody else's rights.
 func setOwner(dir int, name string, want Info) (mode uint32, err error) {
-	err = unix.Fchownat(dir, name, int(want.UID), int(want.GID), unix.AT_SYMLINK_NOFOLLOW)
+	err = unix.Fchownat(dir, name, int(want.UID), int(want.GID), itself(name))
 	if err == nil {
 		return want.Mode, nil
 	}
@@ -98,7 +124,7 @@ func setOwner(dir int, name string, want Info) (mode uint32, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := unix.Fchownat(dir, name, -1, int(want.GID), unix.AT_SYMLINK_NOFOLLOW); err == nil {
+	if err := unix.Fchownat(dir, name, -1, int(want.GID), itself(name)); err == nil {
 		have.GID = want.GID
 	}
 	if have.UID == want.UID && have.GID == want.GID {

@@ -2,7 +2,6 @@ package fsapi
 
 import (
 	"errors"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -90,7 +89,7 @@ func (h *WriteHandle) placeNew(fd int) error {
 
 // linkDescriptor gives an open file a name that nobody has.
 func linkDescriptor(fd, dir int, name string) error {
-	return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+	return unix.Linkat(unix.AT_FDCWD, descriptorLink(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
 }
 
 // renameNew renames if the new name is free, else EEXIST.

@@ -3,298 +3,185 @@ package fsapi
 import (
 	"context"
 	"errors"
-	"io"
-	"math"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxCopyDepth is how many levels of folders a copied tree may have. Each holds
-// two descriptors.
-const maxCopyDepth = 256
-
-// copyChunk is how much is copied at once at most; the context is looked at
-// between chunks.
-const copyChunk = 8 << 20
-
-// copyBuffer is the size of the buffer where the kernel cannot copy by itself.
-const copyBuffer = 256 << 10
-
-// maxHardLinks is how many files with several names are remembered during a
-// copy; further ones are copied once for each name.
-const maxHardLinks = 100_000
-
-// copier copies a tree with modes, owners as far as the user may set them, times,
-// user attributes, access lists, holes, and hard links within it.
-type copier struct {
-	ctx   context.Context
-	root  int               // the folder that the copy is made in
-	links map[fileID]string // where a file with several names was copied to, from root
-	own   fileID            // root's own, which must not be met on the way
+// CopyOptions says how Copy goes about it.
+type CopyOptions struct {
+	// Recursive copies a folder with all that is in it; without it a folder is
+	// ErrIsDirectory.
+	Recursive bool
+	// NoReplace makes it fs.ErrExist if there is anything at the destination.
+	NoReplace bool
+	// FollowLinks copies what links lead to instead of the links. A link that
+	// leads nowhere cannot be copied then, nor one to a folder that it is in.
+	FollowLinks bool
+	// Preserve keeps owners where the user may, modes, times, user attributes,
+	// access lists and hard links within the tree, as cp -a does. Otherwise the
+	// copy is the user's own, with the modes kept but for set-user-id and
+	// set-group-id.
+	Preserve bool
 }
 
-type fileID struct{ dev, ino uint64 }
-
-func (i Info) id() fileID { return fileID{dev: i.Device, ino: i.Inode} }
-
-// errCopyIntoItself says that a copy's destination lies within its source.
-var errCopyIntoItself = errors.New("the destination is inside the source")
-
-// copyTree copies the entry from of fromDir to the new entry to of the folder
-// toDir. After an error a part may be there.
-func copyTree(ctx context.Context, fromDir int, from string, toDir int, to string) error {
-	own, err := statAt(toDir, "")
-	if err != nil {
-		return err
-	}
-	c := copier{ctx: ctx, root: toDir, links: map[fileID]string{}, own: own.id()}
-	return c.copy(place{fromDir, from}, place{toDir, to}, to, 1)
+// CopyResult says what Copy has done.
+type CopyResult struct {
+	Info    Info   // of the copy
+	Entries uint64 // files, links and folders copied
+	Bytes   uint64 // of contents, copied or shared, holes included
 }
 
-// place is an entry of an open folder.
-type place struct {
-	dir  int
-	name string
+// Copy copies a file, folder or link to another path, exactly: not into a folder
+// that is there. The destination's folder must exist.
+//
+// A file is copied as a whole or not at all: the copy gets its name once it is
+// complete, and replaces an existing file, or a link itself, in one step.
+// Contents are shared with the original where the file system can (FICLONE), else
+// copied with holes as holes. FIFOs, sockets and devices are made anew, as far as
+// the user may; nothing is read from them, and they are not replaced.
+//
+// Folders are copied as cp -RT does: into one that is there already, whose other
+// entries stay. An entry that cannot be copied keeps the others from being copied
+// only where nothing could be (no space left) or after 1,000; the error is the
+// first, and its Path, on the source's or destination's side, says where. A
+// folder is not copied into itself (an *InvalidError), and at most 256 levels
+// deep (ErrTooDeep). When the context ends what is complete stays.
+func (fsys *FS) Copy(ctx context.Context, user, src, dst string, opts CopyOptions) (CopyResult, error) {
+	acc, err := fsys.account(user)
+	if err != nil {
+		return CopyResult{}, err
+	}
+	source, err := absolute("source", src, acc.Home)
+	if err != nil {
+		return CopyResult{}, err
+	}
+	to, err := newEndpoint("destination", dst, acc.Home)
+	if err != nil {
+		return CopyResult{}, err
+	}
+	job := &copyJob{from: source, to: to, opts: opts, copier: copier{
+		ctx: ctx, acc: acc, source: rootOf(src), destination: rootOf(dst),
+		rules: copyRules{
+			followLinks: opts.FollowLinks, preserve: opts.Preserve, merge: !opts.NoReplace,
+			goOn: true, whole: true, namedTemp: fsys.namedTemp,
+		},
+	}}
+	err = fsys.as(ctx, acc, job.run)
+	if errors.Is(err, errCopyIntoItself) {
+		err = &InvalidError{Field: "destination", Problem: "is the source or inside it"}
+	}
+	if err != nil {
+		return CopyResult{}, pathError("copy", src, err)
+	}
+	newNames(fsys.accounts).fill(&job.result.Info)
+	return job.result, nil
 }
 
-// copy copies one entry and all below. path is where to, from root.
-func (c *copier) copy(from, to place, path string, depth int) error {
-	if err := context.Cause(c.ctx); err != nil {
-		return err
+// rootOf is what a tree's root is called in the paths of errors about what is
+// below it.
+func rootOf(path string) string {
+	if trimmed := strings.TrimRight(path, "/"); trimmed != "" {
+		return trimmed
 	}
-	info, err := statAt(from.dir, from.name)
-	if err != nil {
-		return &PathError{Op: "copy", Path: path, Err: err}
-	}
-	if info.Links > 1 && info.Type != TypeDirectory {
-		if first, ok := c.links[info.id()]; ok {
-			return pathError("copy", path, unix.Linkat(c.root, first, to.dir, to.name, 0))
-		}
-		if len(c.links) < maxHardLinks {
-			c.links[info.id()] = path
-		}
-	}
-	switch info.Type {
-	case TypeDirectory:
-		err = c.copyFolder(from, to, path, depth)
-	case TypeRegular:
-		err = c.copyFile(from, to)
-	case TypeSymlink:
-		err = copyLink(from, to, info)
-	default:
-		err = copyNode(to, info)
-	}
-	return pathError("copy", path, err)
+	return path
 }
 
-func (c *copier) copyFile(from, to place) error {
-	in, err := openNoLinks(from.dir, from.name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(in)
-	info, err := statAt(in, "")
-	if err == nil && info.Type != TypeRegular {
-		err = ErrNotSupportedType // it was replaced just now
-	}
-	if err != nil {
-		return err
-	}
-	out, err := openNoLinks(to.dir, to.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(out)
-	if err := copySparse(c.ctx, in, out); err != nil {
-		return err
-	}
-	return finishCopy(in, out, to, info)
+// copyJob is a call of Copy.
+type copyJob struct {
+	copier
+	from   string // absolute
+	to     endpoint
+	opts   CopyOptions
+	result CopyResult
 }
 
-func (c *copier) copyFolder(from, to place, path string, depth int) error {
-	if depth > maxCopyDepth {
-		return ErrTooDeep
-	}
-	in, err := openSubfolder(from.dir, from.name)
+// run copies; on a worker.
+func (j *copyJob) run() error {
+	from, err := openSourcePlace(j.from)
 	if err != nil {
-		return err
+		return j.sourceError(copyEntry{}, err)
 	}
-	reader := newDirReader(in)
-	defer reader.close()
-	info, err := statAt(in, "")
-	if err == nil && info.id() == c.own {
-		err = errCopyIntoItself
+	defer unix.Close(from.dir)
+	if j.to.dir, err = openFolder(j.to.folder); err != nil {
+		return j.destinationError(copyEntry{}, err)
 	}
+	defer unix.Close(j.to.dir)
+	info, err := j.look(from)
+	if err == nil && info.Type == TypeDirectory && !j.opts.Recursive {
+		err = unix.EISDIR
+	}
+	if err != nil {
+		return j.sourceError(copyEntry{}, err)
+	}
+	to := place{j.to.dir, j.to.base}
+	if err := j.check(info, to); err != nil {
+		return j.destinationError(copyEntry{}, err)
+	}
+	err = j.copier.run(from, to)
+	j.result = CopyResult{Entries: j.entries, Bytes: j.bytes}
 	if err == nil {
-		err = unix.Mkdirat(to.dir, to.name, 0o700)
+		j.result.Info = j.to.describe(info)
 	}
-	if err != nil {
-		return err
-	}
-	out, err := openSubfolder(to.dir, to.name)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(out)
-	for {
-		entry, more, err := reader.next()
-		if err != nil {
-			return err
-		}
-		if !more {
-			return finishCopy(in, out, to, info)
-		}
-		if err := c.copy(place{in, entry.name}, place{out, entry.name}, join(path, entry.name), depth+1); err != nil {
-			return err
-		}
-	}
+	return err
 }
 
-// finishCopy gives a copied file or folder the original's attributes.
-func finishCopy(in, out int, to place, info Info) error {
-	mode, err := setOwner(to.dir, to.name, info)
-	if err != nil {
-		return err
+// openSourcePlace opens the folder that a copy's source is in. A slash at its
+// end demands a folder and follows a link.
+func openSourcePlace(path string) (place, error) {
+	folder, base, slash := split(path)
+	if slash || base == "" || base == "." || base == ".." {
+		folder, base = path, "."
 	}
-	if err := copyAttributes(in, out); err != nil {
-		return err
-	}
-	if err := unix.Fchmod(out, mode); err != nil {
-		return err
-	}
-	return setTimes(to.dir, to.name, info.AccessTime, info.ModTime)
+	dir, err := openFolder(folder)
+	return place{dir, base}, err
 }
 
-func copyLink(from, to place, info Info) error {
-	target, err := readLinkAt(from.dir, from.name)
-	if err != nil {
+// check finds out early what the copy would come to too late.
+func (j *copyJob) check(source Info, to place) error {
+	if source.Type != TypeDirectory && j.to.slash {
+		return unix.ENOTDIR
+	}
+	old, err := statAt(to.dir, to.name)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+	case err != nil:
 		return err
+	case j.opts.NoReplace:
+		return unix.EEXIST
+	case old.id() == source.id():
+		return errCopyIntoItself
+	case source.Type == TypeDirectory && old.Type != TypeDirectory:
+		return unix.ENOTDIR
 	}
-	if err := unix.Symlinkat(target, to.dir, to.name); err != nil {
-		return err
-	}
-	if _, err := setOwner(to.dir, to.name, info); err != nil {
-		return err
-	}
-	return setTimes(to.dir, to.name, info.AccessTime, info.ModTime)
-}
-
-// copyNode makes a FIFO, socket or, where the user may, a device.
-func copyNode(to place, info Info) error {
-	kinds := map[Type]uint32{
-		TypeFIFO: unix.S_IFIFO, TypeSocket: unix.S_IFSOCK,
-		TypeCharDevice: unix.S_IFCHR, TypeBlockDevice: unix.S_IFBLK,
-	}
-	kind, ok := kinds[info.Type]
-	if !ok {
-		return ErrNotSupportedType
-	}
-	if err := unix.Mknodat(to.dir, to.name, kind|info.Mode&0o777, int(info.RDevice)); err != nil {
-		return err
-	}
-	if _, err := setOwner(to.dir, to.name, info); err != nil {
-		return err
-	}
-	return setTimes(to.dir, to.name, info.AccessTime, info.ModTime)
-}
-
-// copySparse copies a regular file's contents to an empty one, holes as holes.
-func copySparse(ctx context.Context, in, out int) error {
-	for offset := int64(0); ; {
-		data, err := unix.Seek(in, offset, unix.SEEK_DATA)
-		hole := int64(math.MaxInt64)
-		switch {
-		case errors.Is(err, unix.ENXIO): // no data up to the end
-			size, err := unix.Seek(in, 0, io.SeekEnd)
-			if err != nil {
-				return err
-			}
-			return unix.Ftruncate(out, max(size, offset))
-		case err != nil: // the file system knows of no holes
-			data = offset
-		default:
-			if hole, err = unix.Seek(in, data, unix.SEEK_HOLE); err != nil {
-				return err
-			}
-		}
-		end, err := copyRange(ctx, in, out, data, hole)
-		if err != nil {
-			return err
-		}
-		if end < hole { // the end of the file, where it was then
-			return unix.Ftruncate(out, end)
-		}
-		offset = hole
-	}
-}
-
-// copyRange copies [from, to) to the same offsets, and says where it ended,
-// which is before to at the end of the file.
-func copyRange(ctx context.Context, in, out int, from, to int64) (int64, error) {
-	var buf []byte
-	for from < to {
-		if err := context.Cause(ctx); err != nil {
-			return from, err
-		}
-		n := 0
-		var err error
-		if buf == nil {
-			readAt, writeAt := from, from
-			n, err = retry(func() (int, error) {
-				return unix.CopyFileRange(in, &readAt, out, &writeAt, int(min(to-from, copyChunk)), 0)
-			})
-			if err == nil && n > 0 {
-				from += int64(n)
-				continue
-			}
-			if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-				return from, err
-			}
-			// Between file systems, or at what calls itself empty, as /proc's
-			// files do: by hand.
-			buf = make([]byte, copyBuffer)
-		}
-		n, err = retry(func() (int, error) { return unix.Pread(in, buf[:min(to-from, copyBuffer)], from) })
-		if err != nil || n == 0 {
-			return from, err
-		}
-		if err := writeAt(out, buf[:n], from); err != nil {
-			return from, err
-		}
-		from += int64(n)
-	}
-	return from, nil
-}
-
-func writeAt(fd int, p []byte, offset int64) error {
-	for len(p) > 0 {
-		n, err := retry(func() (int, error) { return unix.Pwrite(fd, p, offset) })
-		if err != nil {
-			return err
-		}
-		p, offset = p[n:], offset+int64(n)
+	if source.Type == TypeDirectory && within(to.dir, source.id()) {
+		return errCopyIntoItself
 	}
 	return nil
 }
 
-// copyRest copies from the one descriptor's position to its end to the other's
-// position.
-func copyRest(ctx context.Context, in, out int) error {
-	buf := make([]byte, copyBuffer)
-	for {
-		if err := context.Cause(ctx); err != nil {
-			return err
+// within says whether the folder dir is the given one or below it, as far as the
+// user may find out.
+func within(dir int, folder fileID) bool {
+	at, err := openAt(dir, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { unix.Close(at) }()
+	for last := (fileID{}); ; {
+		info, err := statAt(at, "")
+		if err != nil || info.id() == last {
+			return false // the root is its own parent
 		}
-		n, err := retry(func() (int, error) { return unix.Read(in, buf) })
-		if err != nil || n == 0 {
-			return err
+		if info.id() == folder {
+			return true
 		}
-		for p := buf[:n]; len(p) > 0; {
-			n, err := retry(func() (int, error) { return unix.Write(out, p) })
-			if err != nil {
-				return err
-			}
-			p = p[n:]
+		last = info.id()
+		up, err := openAt(at, "..", unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return false
 		}
+		unix.Close(at)
+		at = up
 	}
 }

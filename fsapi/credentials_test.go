@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -43,6 +44,12 @@ func (f *fixture) operations(path string) map[string]error {
 	results["remove below"] = f.remove(f.user, path+"/inner", RemoveOptions{Recursive: true})
 	results["list"] = f.List(f.ctx, f.user, path, ListOptions{Depth: 3, Hidden: true}, func(Entry) error { return nil })
 	results["move from below"] = f.move(path+"/inner", "stolen", MoveOptions{})
+	results["copy from"] = f.copyErr(path, "stolen", CopyOptions{FollowLinks: true})
+	results["copy from below"] = f.copyErr(path+"/inner", "stolen", CopyOptions{Recursive: true})
+	results["copy to below"] = f.copyErr("mine", path+"/mine", CopyOptions{})
+	_, results["link below"] = f.Link(f.ctx, f.user, "x", path+"/link", true)
+	results["mode"] = f.setErr(f.user, path, AttributeChanges{Mode: ptr[uint32](0o777)})
+	results["times"] = f.setErr(f.user, path, AttributeChanges{ModTime: &time.Time{}})
 	results["move to below"] = f.move("mine", path+"/mine", MoveOptions{})
 	return results
 }
@@ -67,7 +74,7 @@ func TestTrapsPlantedInTheUsersFolder(t *testing.T) {
 		"/proc/self/root/etc/shadow", "/proc/thread-self/cwd", "/proc/1/mem", file, filepath.Join(dir, "closed"), "/root", "/proc/sys/kernel/core_pattern",
 	} {
 		for operation, err := range f.operations(path) {
-			if err == nil && operation == "read" && path == "/proc/sys/kernel/core_pattern" {
+			if err == nil && (operation == "read" || operation == "copy from") && path == "/proc/sys/kernel/core_pattern" {
 				continue // everybody may read it
 			}
 			if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, ErrNotDirectory) && !errors.Is(err, ErrLoop) && !errors.Is(err, ErrIsDirectory) {
@@ -202,7 +209,7 @@ func TestRaceWithSwappedLinks(t *testing.T) {
 	var calls sync.WaitGroup
 	for _, path := range []string{"way/secret", "end", "fifo"} {
 		calls.Go(func() {
-			for range 300 {
+			for range 200 {
 				if got, err := f.read(f.user, path, 0, 0); err == nil && strings.Contains(got, "secret") {
 					t.Errorf("%s: root's file was read", path)
 				}
@@ -211,6 +218,10 @@ func TestRaceWithSwappedLinks(t *testing.T) {
 				f.makeDir(f.user, "way/made", nil, true)
 				f.remove(f.user, path, RemoveOptions{Recursive: true})
 				f.move("mine", path, MoveOptions{})
+				f.copy("mine", path, CopyOptions{})
+				f.copy(path, "mine", CopyOptions{FollowLinks: true})
+				f.Link(f.ctx, f.user, "x", path, true)
+				f.SetAttributes(f.ctx, f.user, path, AttributeChanges{Mode: ptr[uint32](0o666)})
 				f.move(path, "mine", MoveOptions{})
 				f.Stat(f.ctx, f.user, path, true)
 			}

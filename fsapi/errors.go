@@ -19,6 +19,7 @@ var (
 	ErrLoop         = errors.New("too many links, or magic") // ELOOP, also a refused /proc magic link
 	ErrReadOnly     = errors.New("read-only file system")    // EROFS
 	ErrNameTooLong  = errors.New("name too long")            // ENAMETOOLONG
+	ErrNoAttribute  = errors.New("no such attribute")        // ENODATA
 
 	// ErrNotSupportedType says that this kind of file cannot be read or written
 	// here: a FIFO for reading, a socket.
@@ -46,6 +47,7 @@ var errnoSentinels = map[error][]syscall.Errno{
 	ErrLoop:         {syscall.ELOOP},
 	ErrReadOnly:     {syscall.EROFS},
 	ErrNameTooLong:  {syscall.ENAMETOOLONG},
+	ErrNoAttribute:  {syscall.ENODATA},
 }
 
 // PathError is a failed operation on a path. It wraps the error number, where

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/account"
 )
 
 // MoveOptions says how Move goes about it.
@@ -36,7 +38,7 @@ func (fsys *FS) Move(ctx context.Context, user, src, dst string, opts MoveOption
 	if err != nil {
 		return MoveResult{}, err
 	}
-	m := mover{source: src, destination: dst, opts: opts}
+	m := mover{acc: acc, source: src, destination: dst, opts: opts}
 	m.from, err = newEndpoint("source", src, acc.Home)
 	if err != nil {
 		return MoveResult{}, err
@@ -69,6 +71,7 @@ func newEndpoint(field, path, home string) (endpoint, error) {
 }
 
 type mover struct {
+	acc                 account.Account
 	source, destination string // as the caller gave them
 	from, to            endpoint
 	opts                MoveOptions
@@ -180,8 +183,8 @@ func (m *mover) across(ctx context.Context, info Info) error {
 	}
 	defer unix.Close(lock)
 	const copied = "entry"
-	err = relabel(copyTree(ctx, m.from.dir, m.from.base, lock, copied), copied, m.source)
-	if err == nil {
+	c := copier{ctx: ctx, acc: m.acc, source: m.source, destination: m.destination, rules: copyRules{preserve: true}}
+	if err = c.run(place{m.from.dir, m.from.base}, place{lock, copied}); err == nil {
 		err = m.placeCopy(lock, copied, info)
 	}
 	// Not ctx: the litter goes even if the call is cancelled.

@@ -3,6 +3,7 @@ package fsapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,7 @@ const maxRemoveFailures = 1000
 const maxRescans = 100
 
 // errFolderMoved says that a folder was moved away while it was being removed.
-var errFolderMoved = errors.New("a folder was moved while it was being removed")
+var errFolderMoved = fmt.Errorf("a folder was moved while it was being removed: %w", unix.ESTALE)
 
 // RemoveOptions says how Remove goes about it.
 type RemoveOptions struct {

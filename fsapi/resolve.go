@@ -91,7 +91,7 @@ func refuseOwnProc(fd int, acc account.Account) error {
 		return err
 	}
 	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlink("/proc/self/fd/"+strconv.Itoa(fd), buf)
+	n, err := unix.Readlink(descriptorLink(fd), buf)
 	if err != nil {
 		return unix.EACCES
 	}

@@ -85,8 +85,11 @@ func followed(path string, link Info) (Info, error) {
 
 // descriptorPath is where the kernel knows a descriptor's file to be.
 func descriptorPath(fd int) (string, error) {
-	return readLinkAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd))
+	return readLinkAt(unix.AT_FDCWD, descriptorLink(fd))
 }
+
+// descriptorLink is a link to a descriptor's file, whatever its name.
+func descriptorLink(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // name sets an Info's path and name.
 func name(info *Info, path string) {

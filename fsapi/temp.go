@@ -34,12 +34,12 @@ func (h *WriteHandle) openTemp() error {
 	if h.target.exists {
 		mode = 0o600 // until it has the right owner
 	}
-	fd, err := h.openUnnamed(mode)
-	if err != nil || h.fsys.namedTemp {
-		if err == nil {
-			unix.Close(fd)
-		}
-		if fd, err = h.openNamed(mode); err != nil {
+	fd, err := -1, error(nil)
+	if !h.fsys.namedTemp {
+		fd, err = openUnnamed(h.target.dir, mode)
+	}
+	if fd < 0 {
+		if fd, h.temp, err = openNamed(h.target.dir, h.target.base, mode); err != nil {
 			return err
 		}
 	}
@@ -59,10 +59,10 @@ func (h *WriteHandle) openTemp() error {
 	return err
 }
 
-// openUnnamed makes a file that vanishes with its descriptor, whatever happens
-// to this process. Giving it a name later takes /proc.
-func (h *WriteHandle) openUnnamed(mode uint32) (int, error) {
-	fd, err := openAt(h.target.dir, ".", unix.O_TMPFILE|unix.O_RDWR, mode)
+// openUnnamed makes a file in the folder dir that vanishes with its descriptor,
+// whatever happens to this process. Giving it a name later takes /proc.
+func openUnnamed(dir int, mode uint32) (int, error) {
+	fd, err := openAt(dir, ".", unix.O_TMPFILE|unix.O_RDWR, mode)
 	if err != nil {
 		return -1, err
 	}
@@ -70,25 +70,29 @@ func (h *WriteHandle) openUnnamed(mode uint32) (int, error) {
 		unix.Close(fd)
 		return -1, err
 	}
-	return fd, unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
-// openNamed makes a temporary file with a name.
-func (h *WriteHandle) openNamed(mode uint32) (int, error) {
-	fd := -1
-	temp, err := claimTemp(h.target.dir, h.target.base, func(name string) (err error) {
-		fd, err = openNoLinks(h.target.dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR, mode)
+// openNamed makes a temporary file with a name, for the entry base of dir.
+func openNamed(dir int, base string, mode uint32) (fd int, temp string, err error) {
+	fd = -1
+	temp, err = claimTemp(dir, base, func(name string) (err error) {
+		fd, err = openNoLinks(dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR, mode)
 		if err != nil {
 			return err
 		}
 		if err := lockTemp(fd); err != nil {
 			unix.Close(fd)
+			fd = -1
 			return err
 		}
 		return nil
 	})
-	h.temp = temp
-	return fd, err
+	return fd, temp, err
 }
 
 func (h *WriteHandle) removeTemp() error {
