@@ -19,6 +19,9 @@ func (p *Process) supervise() {
 	<-p.child.Done()
 	p.recordExit()
 	p.settle()
+	if p.terminal != nil {
+		p.terminal.slave.Close()
+	}
 	for _, out := range p.outputs {
 		out.pump.LeaderEnded()
 	}

@@ -102,15 +102,14 @@ func (l *launch) prepare() error {
 
 func (l *launch) openTerminal(acc account.Account) error {
 	p := l.process
-	terminal, slave, err := openTerminal(*p.spec.Terminal, acc)
+	terminal, err := openTerminal(*p.spec.Terminal, acc)
 	if err != nil {
 		return err
 	}
-	l.childEnd = append(l.childEnd, slave)
 	l.sources = append(l.sources, terminal.master)
 	p.terminal = terminal
 	l.command.Terminal = true
-	l.command.Stdin, l.command.Stdout, l.command.Stderr = slave, slave, slave
+	l.command.Stdin, l.command.Stdout, l.command.Stderr = terminal.slave, terminal.slave, terminal.slave
 	p.input = newInput(terminal.master, terminal, p.wake)
 	l.addOutput(Terminal)
 	return nil
@@ -248,5 +247,8 @@ func (l *launch) abort() {
 	}
 	if l.feed != nil {
 		l.feed.Close()
+	}
+	if l.process.terminal != nil {
+		l.process.terminal.slave.Close()
 	}
 }

@@ -17,18 +17,21 @@ const maxResizes = 1024
 // terminal is the master's side of a pseudo-terminal.
 type terminal struct {
 	master *os.File // non-blocking: deadlines and Close work
+	// slave is held until the leader's end: while no slave is open reading the
+	// master fails, and programs may close theirs and open it again.
+	slave *os.File
 
 	// mu protects the following.
 	mu      sync.Mutex
 	resizes []Resized // by offset, never empty
 }
 
-// openTerminal returns a terminal and its slave, which belongs to the account
-// and which the caller closes.
-func openTerminal(size Size, acc account.Account) (t *terminal, slave *os.File, err error) {
+// openTerminal returns a terminal whose slave belongs to the account. The caller
+// closes both ends.
+func openTerminal(size Size, acc account.Account) (*terminal, error) {
 	blocking, slave, err := pty.Open()
 	if err != nil {
-		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
+		return nil, fmt.Errorf("opening a terminal: %w", err)
 	}
 	// creack/pty leaves the master in blocking mode, where neither a deadline nor
 	// Close ends a Read. O_NONBLOCK belongs to the open file, so the duplicate has
@@ -37,21 +40,21 @@ func openTerminal(size Size, acc account.Account) (t *terminal, slave *os.File, 
 	blocking.Close()
 	if err != nil {
 		slave.Close()
-		return nil, nil, fmt.Errorf("opening a terminal: %w", err)
+		return nil, fmt.Errorf("opening a terminal: %w", err)
 	}
 	size = size.withDefaults()
-	t = &terminal{master: master, resizes: []Resized{{Size: size}}}
+	t := &terminal{master: master, slave: slave, resizes: []Resized{{Size: size}}}
 	if err := t.setSize(size); err != nil {
 		master.Close()
 		slave.Close()
-		return nil, nil, err
+		return nil, err
 	}
 	if int(acc.UID) != os.Geteuid() {
 		// As login(1) does: programs open their terminal again by name. Refused
 		// in some containers, where they work without.
 		_ = slave.Chown(int(acc.UID), -1)
 	}
-	return t, slave, nil
+	return t, nil
 }
 
 func nonBlockingDuplicate(file *os.File) (*os.File, error) {

@@ -137,6 +137,17 @@ func TestBackgroundJobKeepsItsTerminal(t *testing.T) {
 	}
 }
 
+// TestProgramMayCloseItsTerminalAndOpenItAgain pins that a moment without any open
+// slave, which reading the master tells as EIO, is not the terminal's end.
+func TestProgramMayCloseItsTerminalAndOpenItAgain(t *testing.T) {
+	table := newTable(t)
+	got := exec(t, table, inTerminal(
+		"t=$(tty); printf before; exec <&- >&- 2>&-; sleep 0.2; exec <$t >$t 2>&1; printf after; exit 3", Size{}))
+	if got.exit.Signal != 0 || got.exit.Code != 3 || got.text(Terminal) != "beforeafter" {
+		t.Errorf("%+v, %q; want exit code 3 and both words", got.exit, got.text(Terminal))
+	}
+}
+
 func TestLoginShell(t *testing.T) {
 	if shell := mustCurrent(t).Shell; strings.Contains(shell, "nologin") {
 		t.Skipf("needs a user with a shell; this one has %s", shell)
@@ -167,11 +178,11 @@ func TestOnlyTerminalsAreResized(t *testing.T) {
 
 // TestResizeMemoryIsBounded keeps the newest resizes.
 func TestResizeMemoryIsBounded(t *testing.T) {
-	term, slave, err := openTerminal(Size{}, mustCurrent(t))
+	term, err := openTerminal(Size{}, mustCurrent(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer slave.Close()
+	defer term.slave.Close()
 	defer term.master.Close()
 	for i := range uint64(3 * maxResizes) {
 		if err := term.resize(Size{Rows: uint16(i%1000) + 1}, func() uint64 { return i * 10 }); err != nil {
@@ -189,11 +200,11 @@ func TestResizeMemoryIsBounded(t *testing.T) {
 // TestMasterUnblocks pins that a pending read ends with its deadline and with
 // Close, which it does not with creack/pty's own master.
 func TestMasterUnblocks(t *testing.T) {
-	term, slave, err := openTerminal(Size{}, mustCurrent(t))
+	term, err := openTerminal(Size{}, mustCurrent(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer slave.Close()
+	defer term.slave.Close()
 	read := make(chan error)
 	go func() {
 		for range 2 {
