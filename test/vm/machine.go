@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,13 +59,29 @@ func awaitSocket(ctx context.Context, path string) error {
 	})
 }
 
+// initMark is what the guest's init writes once the vsock driver is there.
+const initMark = "init: starting guestd"
+
 // awaitGuestd waits until guestd accepts connections, the machine has ended, or
 // ctx has.
+//
+// Nothing is dialled before the guest's driver is up: vhost-device-vsock 0.3 was
+// seen to stop accepting for good after it had been dialled that early.
 func (vm *VM) awaitGuestd(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(vm.running, func() { cancel(context.Cause(vm.running)) })
 	defer stop()
+	err := retry(ctx, func() error {
+		console, err := os.ReadFile(vm.path("console.log"))
+		if err == nil && !bytes.Contains(console, []byte(initMark)) {
+			err = errors.New("init has not started guestd")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	return retry(ctx, func() error {
 		conn, err := dial(ctx, vm.Socket(), Port)
 		if err != nil {
