@@ -18,6 +18,18 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
+// optionalTime converts a time that may be absent.
+func optionalTime(field string, m *timestamppb.Timestamp) (*time.Time, error) {
+	if m == nil {
+		return nil, nil
+	}
+	if err := m.CheckValid(); err != nil {
+		return nil, invalid(field, "is no valid time")
+	}
+	t := m.AsTime()
+	return &t, nil
+}
+
 // duration converts a duration that may be absent, which is 0.
 func duration(field string, m *durationpb.Duration) (time.Duration, error) {
 	d, err := optionalDuration(field, m)

@@ -76,6 +76,7 @@ var sentinels = []struct {
 	{fsapi.ErrLoop, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_LINK_REFUSED}},
 	{fsapi.ErrReadOnly, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_READ_ONLY_FILE_SYSTEM}},
 	{fsapi.ErrNameTooLong, answer{codes.InvalidArgument, guestdv1.ErrorReason_ERROR_REASON_INVALID_FIELD}},
+	{fsapi.ErrNoAttribute, answer{codes.NotFound, guestdv1.ErrorReason_ERROR_REASON_FILE_NOT_FOUND}},
 	{fsapi.ErrNotSupportedType, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_NOT_A_REGULAR_FILE}},
 	{fsapi.ErrNoReader, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_NOT_A_REGULAR_FILE}},
 	{fsapi.ErrOffsetPastEnd, answer{codes.OutOfRange, guestdv1.ErrorReason_ERROR_REASON_OFFSET_OUT_OF_RANGE}},

@@ -38,3 +38,63 @@ func (s *fileService) Move(ctx context.Context, req *guestdv1.MoveRequest) (*gue
 	}
 	return &guestdv1.MoveResponse{Info: fileInfo(result.Info), Copied: result.Copied}, nil
 }
+
+// Copy implements guestdv1.FileServiceServer.
+func (s *fileService) Copy(ctx context.Context, req *guestdv1.CopyRequest) (*guestdv1.CopyResponse, error) {
+	result, err := s.files.Copy(ctx, req.GetUser(), string(req.GetSource()), string(req.GetDestination()), fsapi.CopyOptions{
+		Recursive:   req.GetRecursive(),
+		NoReplace:   req.GetNoReplace(),
+		FollowLinks: req.GetFollowLinks(),
+		Preserve:    req.GetPreserve(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &guestdv1.CopyResponse{Info: fileInfo(result.Info), Entries: result.Entries, Bytes: result.Bytes}, nil
+}
+
+// Link implements guestdv1.FileServiceServer.
+func (s *fileService) Link(ctx context.Context, req *guestdv1.LinkRequest) (*guestdv1.LinkResponse, error) {
+	info, err := s.files.Link(ctx, req.GetUser(), string(req.GetTarget()), string(req.GetPath()), req.GetReplace())
+	if err != nil {
+		return nil, err
+	}
+	return &guestdv1.LinkResponse{Info: fileInfo(info)}, nil
+}
+
+// SetAttributes implements guestdv1.FileServiceServer.
+func (s *fileService) SetAttributes(ctx context.Context, req *guestdv1.SetAttributesRequest) (*guestdv1.SetAttributesResponse, error) {
+	changes, err := attributeChanges(req)
+	if err != nil {
+		return nil, err
+	}
+	info, err := s.files.SetAttributes(ctx, req.GetUser(), string(req.GetPath()), changes)
+	if err != nil {
+		return nil, err
+	}
+	return &guestdv1.SetAttributesResponse{Info: fileInfo(info)}, nil
+}
+
+// attributeChanges converts a request; what fsapi checks itself is not checked
+// here.
+func attributeChanges(m *guestdv1.SetAttributesRequest) (fsapi.AttributeChanges, error) {
+	changes := fsapi.AttributeChanges{
+		NoFollow: m.GetNoFollow(),
+		Mode:     m.Mode,
+		Owner:    m.Owner,
+		Group:    m.Group,
+		Remove:   toStrings(m.GetRemoveAttributes()),
+	}
+	for _, attribute := range m.GetSetAttributes() {
+		changes.Set = append(changes.Set, fsapi.ExtendedAttribute{
+			Name:  string(attribute.GetName()),
+			Value: attribute.GetValue(),
+		})
+	}
+	var err error
+	if changes.ModTime, err = optionalTime("modify_time", m.GetModifyTime()); err != nil {
+		return fsapi.AttributeChanges{}, err
+	}
+	changes.AccessTime, err = optionalTime("access_time", m.GetAccessTime())
+	return changes, err
+}
