@@ -145,7 +145,7 @@ func (x *Execution) receive() (*guestdv1.ExecutionEvent, error) {
 
 // mend opens a new stream after one ended with err, and tells why where it cannot.
 func (x *Execution) mend(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return errExecutionEndedEarly
 	}
 	broke := fromCall(x.ctx, err)

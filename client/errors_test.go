@@ -96,7 +96,7 @@ func TestErrorDetails(t *testing.T) {
 	if e.Reason != "FILE_NOT_FOUND" || e.Path != "/tmp/\xff" || e.Field != "path" || e.Errno != syscall.ENOENT || e.Message != "for people" {
 		t.Errorf("got %+v", e)
 	}
-	if fromRPC(err) != err { //nolint:errorlint // the very same error is wanted
+	if fromRPC(err) != err {
 		t.Error("it is translated twice")
 	}
 	if cut := unquote(`"/tmp/cut of`); cut != `"/tmp/cut of` {

@@ -85,7 +85,7 @@ func (c *Client) List(ctx context.Context, path string, options *ListOptions) it
 				return
 			}
 		}
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			yield(nil, fromCall(ctx, err))
 		}
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -91,7 +92,7 @@ func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 	var written int64
 	for {
 		err := r.fill()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return written, nil
 		}
 		if err != nil {
@@ -115,7 +116,7 @@ func (r *FileReader) fill() error {
 		response, err := r.stream.Recv()
 		if err != nil {
 			r.err = err
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				r.err = fromCall(r.ctx, err)
 			}
 			return r.err

@@ -143,7 +143,7 @@ func (s *session) run() error {
 	for {
 		err := s.receive()
 		s.outbox.detach(err)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = nil
 			if s.exit == nil {
 				err = errEndedEarly
@@ -237,7 +237,7 @@ func (s *session) gap(g *guestdv1.ProcessGap) {
 
 // linkError tells what ended a link. A cancelled session tells its cause.
 func (s *session) linkError(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return err
 	}
 	return fromCall(s.ctx, err)

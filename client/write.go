@@ -157,7 +157,7 @@ func (w *FileWriter) send(request *guestdv1.WriteRequest) error {
 		return w.err
 	}
 	err := w.stream.Send(request)
-	if err == io.EOF { // guestd has answered already, and the answer says why
+	if errors.Is(err, io.EOF) { // guestd has answered already, and the answer says why
 		if _, err = w.stream.CloseAndRecv(); err == nil {
 			err = errors.New("guestd committed the file before all of it was sent")
 		}

@@ -26,9 +26,6 @@ func runTests(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	bin = dir
 	args := []string{"build", "-o", dir + "/", "guestd.internal/cmd/guestd", "guestd.internal/cmd/guestctl"}
-	if raceEnabled {
-		args = append([]string{"build", "-race"}, args[1:]...)
-	}
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building: %v\n%s", err, out)
 		return 1

@@ -25,8 +25,8 @@ const (
 type privateGuestd struct {
 	dir     string // its socket, state and log; only we may enter
 	process *os.Process
-	ended   chan struct{} // closed when the process was reaped
-	err     error         // what it ended with, once ended is closed
+	ended   chan struct{}    // closed when the process was reaped
+	state   *os.ProcessState // how it ended, once ended is closed
 }
 
 // startPrivateGuestd starts guestd on a Unix socket in a folder of its own.
@@ -90,7 +90,8 @@ func (p *privateGuestd) start(program string) error {
 		p.process = cmd.Process
 		started <- err
 		if err == nil {
-			p.err = cmd.Wait()
+			_ = cmd.Wait() // the state tells more
+			p.state = cmd.ProcessState
 		}
 	}()
 	return <-started
@@ -112,9 +113,7 @@ func (p *privateGuestd) waitReady(ctx context.Context, c *client.Client) error {
 		}
 		return nil
 	case <-p.ended:
-		cancel()
-		<-ready
-		return fmt.Errorf("starting a private guestd: it ended (%v): %s", p.err, p.lastWords())
+		return fmt.Errorf("starting a private guestd: it ended (%s): %s", p.state, p.lastWords())
 	}
 }
 

@@ -121,7 +121,12 @@ type eventView interface {
 }
 
 // showEvents shows all events, and turns the last into the exit code.
-func showEvents(ctx context.Context, execution *client.Execution, view eventView, input *lineInput) error {
+func showEvents(ctx context.Context, execution *client.Execution, view eventView, input *lineInput) (err error) {
+	defer func() {
+		if inputErr := input.close(); inputErr != nil {
+			err = inputErr // the interrupt that it led to says less
+		}
+	}()
 	for event, err := range execution.Events() {
 		if err != nil {
 			return err
@@ -131,8 +136,8 @@ func showEvents(ctx context.Context, execution *client.Execution, view eventView
 		}
 		switch d := event.Detail.(type) {
 		case client.InputRequest:
-			if err := input.answer(ctx, d); err != nil {
-				return err
+			if err := input.ask(ctx, d); err != nil {
+				return errors.Join(err, execution.Interrupt(ctx))
 			}
 		case client.Finished:
 			return finishedError(d)

@@ -7,29 +7,45 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"guestd.internal/client"
 )
 
-// errInterrupted ends the wait for a line when the code is interrupted.
-var errInterrupted = errors.New("interrupted")
+// errNotAwaited ends the wait for a line when the code no longer waits for one: it was interrupted, or has ended.
+var errNotAwaited = errors.New("the code waits for no line")
 
-// lineInput answers code's input() from stdin, a line at a time.
+// lineInput answers code's input() from stdin, a line at a time and beside the events, since the code may end while a line is awaited. Its goroutine, one
+// at a time, ends with the line, or with close.
 type lineInput struct {
 	app       *app
 	execution *client.Execution
 	used      bool // stdin was the code
-	// wait ends the wait for a line; interrupt ends wait.
-	wait      context.Context
-	interrupt context.CancelCauseFunc
-	lines     *bufio.Reader
+	// wait ends the wait for a line; stop ends wait.
+	wait  context.Context
+	stop  context.CancelCauseFunc
+	lines *bufio.Reader // of one goroutine at a time: the code asks again only when it was answered
+
+	pending sync.WaitGroup
+	mu      sync.Mutex // protects err
+	err     error      // the first that an answer failed with
 }
 
 func newLineInput(ctx context.Context, a *app, execution *client.Execution, used bool) *lineInput {
 	i := &lineInput{app: a, execution: execution, used: used}
-	i.wait, i.interrupt = context.WithCancelCause(ctx)
+	i.wait, i.stop = context.WithCancelCause(ctx)
+	i.lines = bufio.NewReader((&stdinReader{file: a.stdin}).until(i.wait))
 	return i
+}
+
+// close ends a wait, and tells the first error of an answer.
+func (i *lineInput) close() error {
+	i.stop(errNotAwaited)
+	i.pending.Wait()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.err
 }
 
 // interruptPatience bounds the call that interrupts code.
@@ -38,7 +54,7 @@ const interruptPatience = 10 * time.Second
 // interruptOnSignal interrupts the code, whose end run then shows as any other.
 func (i *lineInput) interruptOnSignal(ctx context.Context) func(signalError) {
 	return func(signalError) {
-		i.interrupt(errInterrupted)
+		i.stop(errNotAwaited)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptPatience)
 		defer cancel()
 		if err := i.execution.Interrupt(ctx); err != nil {
@@ -47,20 +63,64 @@ func (i *lineInput) interruptOnSignal(ctx context.Context) func(signalError) {
 	}
 }
 
-// answer answers a request. Where that fails the code would wait until its time-out, so it is interrupted.
-func (i *lineInput) answer(ctx context.Context, request client.InputRequest) error {
-	err := i.reply(ctx, request)
-	if err == nil {
-		return nil
+// ask shows a request, and begins to wait for its line. Where no answer can be given the code would wait until its time-out, so it is interrupted.
+func (i *lineInput) ask(ctx context.Context, request client.InputRequest) error {
+	show, err := i.prompt(request)
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, i.execution.Interrupt(ctx))
+	i.pending.Go(func() {
+		line, err := i.read()
+		show()
+		if err = i.reply(ctx, line, err); err == nil {
+			return
+		}
+		err = errors.Join(err, i.execution.Interrupt(ctx))
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if i.err == nil {
+			i.err = err
+		}
+	})
+	return nil
 }
 
-func (i *lineInput) reply(ctx context.Context, request client.InputRequest) error {
-	line, err := i.read(request)
+// prompt shows the prompt on a terminal, and hides what is typed there if it is a secret; show ends that.
+func (i *lineInput) prompt(request client.InputRequest) (show func(), err error) {
+	if i.used || !isTerminal(i.app.stdin) {
+		return func() {}, nil
+	}
+	fmt.Fprint(i.app.stderr, request.Prompt)
+	if !request.Password {
+		return func() {}, nil
+	}
+	unhide, err := hideTyping(i.app.stdin)
+	if err != nil {
+		return nil, fmt.Errorf("hiding what is typed: %w", err)
+	}
+	return func() {
+		unhide()
+		fmt.Fprintln(i.app.stderr) // the line end that was not shown
+	}, nil
+}
+
+// read reads a line; io.EOF tells that there is none.
+func (i *lineInput) read() (string, error) {
+	if i.used {
+		return "", io.EOF
+	}
+	line, err := i.lines.ReadString('\n')
+	if err != nil && line == "" {
+		return "", err
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"), nil
+}
+
+// reply answers with what read has given.
+func (i *lineInput) reply(ctx context.Context, line string, err error) error {
 	switch {
-	case errors.Is(err, errInterrupted):
-		return nil // the code's end is on its way
+	case errors.Is(err, errNotAwaited):
+		return nil
 	case errors.Is(err, io.EOF):
 		err = i.execution.EndInput(ctx)
 	case err == nil:
@@ -70,30 +130,4 @@ func (i *lineInput) reply(ctx context.Context, request client.InputRequest) erro
 		return nil // the code has stopped to wait while the line was typed
 	}
 	return err
-}
-
-// read shows the prompt and reads a line; io.EOF tells that there is none.
-func (i *lineInput) read(request client.InputRequest) (string, error) {
-	if i.used {
-		return "", io.EOF
-	}
-	if isTerminal(i.app.stdin) {
-		fmt.Fprint(i.app.stderr, request.Prompt)
-		if request.Password {
-			show, err := hideTyping(i.app.stdin)
-			if err != nil {
-				return "", err
-			}
-			defer fmt.Fprintln(i.app.stderr) // the line end that was not shown
-			defer show()
-		}
-	}
-	if i.lines == nil {
-		i.lines = bufio.NewReader((&stdinReader{file: i.app.stdin}).until(i.wait))
-	}
-	line, err := i.lines.ReadString('\n')
-	if err != nil && line == "" {
-		return "", err
-	}
-	return strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"), nil
 }

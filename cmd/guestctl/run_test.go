@@ -140,6 +140,10 @@ func TestRunOnATerminal(t *testing.T) {
 	if strings.Contains(s.shown(), "pssst") {
 		t.Errorf("the secret was shown: %q", s.shown())
 	}
+	// The end of the code ends the wait for a line.
+	s = startSession(t, pty.Winsize{Rows: 24, Cols: 80}, "--target", g.target, "run", "--timeout", "300ms", "-c", "input('wait ')")
+	s.await(t, "TimeoutError")
+	s.end(t, 124)
 	s = startSession(t, pty.Winsize{Rows: 24, Cols: 80}, "--target", g.target, "run", "-c", "input('wait ')")
 	s.await(t, "wait ")
 	s.keys(t, "\x03")
