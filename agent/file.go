@@ -22,6 +22,28 @@ const (
 type fileService struct {
 	guestdv1.UnimplementedFileServiceServer
 	files *fsapi.FS
+
+	// What changes with a request id have answered.
+	writes     *outcomes[*guestdv1.WriteResponse]
+	makeDirs   *outcomes[*guestdv1.MakeDirResponse]
+	removes    *outcomes[*guestdv1.RemoveResponse]
+	moves      *outcomes[*guestdv1.MoveResponse]
+	copies     *outcomes[*guestdv1.CopyResponse]
+	links      *outcomes[*guestdv1.LinkResponse]
+	attributes *outcomes[*guestdv1.SetAttributesResponse]
+}
+
+func newFileService(files *fsapi.FS) *fileService {
+	return &fileService{
+		files:      files,
+		writes:     newOutcomes[*guestdv1.WriteResponse](),
+		makeDirs:   newOutcomes[*guestdv1.MakeDirResponse](),
+		removes:    newOutcomes[*guestdv1.RemoveResponse](),
+		moves:      newOutcomes[*guestdv1.MoveResponse](),
+		copies:     newOutcomes[*guestdv1.CopyResponse](),
+		links:      newOutcomes[*guestdv1.LinkResponse](),
+		attributes: newOutcomes[*guestdv1.SetAttributesResponse](),
+	}
 }
 
 // Stat implements guestdv1.FileServiceServer.
@@ -60,6 +82,9 @@ type listBatcher struct {
 
 func (b *listBatcher) add(e fsapi.Entry) error {
 	if e.Err != nil {
+		if e.Info.Inode != 0 { // its attributes are known: a folder that cannot be read
+			b.entries = append(b.entries, fileInfo(e.Info))
+		}
 		if err := b.flush(); err != nil {
 			return err
 		}

@@ -24,24 +24,35 @@ func (s *fileService) Write(stream guestdv1.FileService_WriteServer) error {
 	if err != nil {
 		return err
 	}
-	h, err := s.files.OpenWrite(stream.Context(), header.GetUser(), string(header.GetPath()), opts)
+	answer, err := s.writes.do(stream.Context(), header.GetRequestId(), header, func() (*guestdv1.WriteResponse, error) {
+		return s.write(stream, header, opts)
+	})
 	if err != nil {
 		return err
+	}
+	return stream.SendAndClose(answer)
+}
+
+// write takes the contents and makes them the file's.
+func (s *fileService) write(stream guestdv1.FileService_WriteServer, header *guestdv1.WriteHeader, opts fsapi.WriteOptions) (*guestdv1.WriteResponse, error) {
+	h, err := s.files.OpenWrite(stream.Context(), header.GetUser(), string(header.GetPath()), opts)
+	if err != nil {
+		return nil, err
 	}
 	defer h.Abort()
 	if err := receive(stream, h); err != nil {
-		return err
+		return nil, err
 	}
 	result, err := h.Commit()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return stream.SendAndClose(&guestdv1.WriteResponse{
+	return &guestdv1.WriteResponse{
 		Info:         fileInfo(result.Info),
 		BytesWritten: result.BytesWritten,
 		Created:      result.Created,
 		InPlace:      result.InPlace,
-	})
+	}, nil
 }
 
 // receive writes what comes behind the header.

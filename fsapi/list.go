@@ -69,7 +69,7 @@ func (fsys *FS) List(ctx context.Context, user, path string, opts ListOptions, f
 	if err != nil {
 		return err
 	}
-	l := &lister{acc: acc, opts: opts, filter: filter, root: full, names: newNames(fsys.accounts)}
+	l := &lister{acc: acc, opts: opts, filter: filter, root: full, shown: tidy(full), names: newNames(fsys.accounts)}
 	defer l.close()
 	if err := fsys.as(ctx, acc, l.open); err != nil {
 		return pathError("list", path, err)
@@ -105,6 +105,7 @@ type lister struct {
 	opts   ListOptions
 	filter *filter
 	root   string
+	shown  string // root as entries' paths begin
 	stack  []*level
 	batch  []Entry
 	names  *names
@@ -169,7 +170,7 @@ func (l *lister) pop() {
 
 // fail reports that the rest of a folder cannot be read.
 func (l *lister) fail(at *level, err error) {
-	full := join(l.root, at.below)
+	full := join(l.shown, at.below)
 	info := Info{Type: TypeDirectory}
 	name(&info, full)
 	l.batch = append(l.batch, Entry{Info: info, Depth: len(l.stack) - 1, Err: pathError("list", full, err)})
@@ -185,7 +186,7 @@ func (l *lister) visit(at *level, entry dirEntry) {
 	if at.below != "" {
 		below = at.below + "/" + entry.name
 	}
-	full := join(l.root, below)
+	full := join(l.shown, below)
 	info, err := statAt(at.dir.fd, entry.name)
 	if errors.Is(err, unix.ENOENT) {
 		return // gone since

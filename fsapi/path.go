@@ -16,6 +16,25 @@ func absolute(field, path, home string) (string, error) {
 	return join(home, path), nil
 }
 
+// tidy takes empty and "." components out of an absolute path. It leaves "..",
+// which means something else behind a link.
+func tidy(path string) string {
+	if !strings.Contains(path, "//") && !strings.Contains(path, "/.") && (len(path) == 1 || !strings.HasSuffix(path, "/")) {
+		return path
+	}
+	var b strings.Builder
+	for name := range strings.SplitSeq(path, "/") {
+		if name != "" && name != "." {
+			b.WriteByte('/')
+			b.WriteString(name)
+		}
+	}
+	if b.Len() == 0 {
+		return "/"
+	}
+	return b.String()
+}
+
 // join appends a name to a folder's path.
 func join(folder, name string) string {
 	if strings.HasSuffix(folder, "/") {

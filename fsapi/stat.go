@@ -2,7 +2,6 @@ package fsapi
 
 import (
 	"context"
-	"errors"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -10,9 +9,10 @@ import (
 
 // Stat describes the file at path. With follow a link at its end is followed:
 // the Info is that of the file it leads to, with LinkTarget and ResolvedPath
-// telling the way. A link that leads to nothing is no error: its own Info comes
-// back, with Broken set. Without follow a link is described itself. A slash at
-// the end demands a folder and follows a link, as everywhere in POSIX.
+// telling the way; one that leads to nothing is fs.ErrNotExist, one in circles
+// ErrLoop. Without follow a link is described itself, with Broken where it leads
+// to nothing. A slash at the end demands a folder and follows a link, as
+// everywhere in POSIX.
 func (fsys *FS) Stat(ctx context.Context, user, path string, follow bool) (Info, error) {
 	acc, err := fsys.account(user)
 	if err != nil {
@@ -56,7 +56,7 @@ func stat(path string, follow bool) (Info, error) {
 	}
 	defer unix.Close(dir)
 	describeLink(&info, dir, base)
-	if !follow || info.Broken {
+	if !follow {
 		return info, nil
 	}
 	return followed(path, info)
@@ -65,10 +65,6 @@ func stat(path string, follow bool) (Info, error) {
 // followed describes what the link at path leads to.
 func followed(path string, link Info) (Info, error) {
 	fd, err := openAt(unix.AT_FDCWD, path, unix.O_PATH, 0)
-	if errors.Is(err, unix.ENOENT) {
-		link.Broken = true // since just now
-		return link, nil
-	}
 	if err != nil {
 		return Info{}, err
 	}
@@ -93,9 +89,9 @@ func descriptorLink(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) 
 
 // name sets an Info's path and name.
 func name(info *Info, path string) {
-	_, base, _ := split(path)
-	if base == "" {
-		base = "/"
+	info.Path = tidy(path)
+	_, info.Name, _ = split(info.Path)
+	if info.Name == "" {
+		info.Name = "/"
 	}
-	info.Path, info.Name = path, base
 }

@@ -36,11 +36,14 @@ var ErrMalformed = fmt.Errorf("is not 1 to %d printable ASCII characters", maxID
 type Table[T any] struct {
 	// Keep says whether an outcome is still worth remembering.
 	Keep func(T) bool
+	// Max is how many outcomes are remembered, the newest; 0 is no limit.
+	Max int
 
 	// mu protects the following.
 	mu      sync.Mutex
 	entries map[string]*entry[T]
-	sweep   int // look for entries to forget at this many
+	order   []string // ids with an outcome, oldest first, where there is a Max
+	sweep   int      // look for entries to forget at this many
 }
 
 // entry is one id. digest is set at once, outcome before done is closed.
@@ -119,7 +122,22 @@ func (t *Table[T]) run(id string, e *entry[T], start func() (T, error)) (outcome
 		return e.outcome, err
 	}
 	e.failed = false
+	t.remember(id)
 	return e.outcome, nil
+}
+
+// remember keeps to Max outcomes, with the id's one as the newest.
+func (t *Table[T]) remember(id string) {
+	if t.Max == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.order = append(t.order, id)
+	if len(t.order) > t.Max {
+		delete(t.entries, t.order[0])
+		t.order = t.order[1:]
+	}
 }
 
 // live says whether an entry still counts; one under way does.

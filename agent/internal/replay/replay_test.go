@@ -116,6 +116,26 @@ func TestWhatIsNotWorthKeepingIsForgotten(t *testing.T) {
 	}
 }
 
+func TestOnlyTheNewestOutcomesAreRemembered(t *testing.T) {
+	table := Table[int]{Keep: keepAll, Max: 10}
+	do := func(i int) (repeated bool) {
+		_, repeated, err := table.Do(t.Context(), fmt.Sprint(i), wrapperspb.String(""), func() (int, error) { return i, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return repeated
+	}
+	for i := range 100 {
+		do(i)
+	}
+	if n := len(table.entries); n != 10 {
+		t.Errorf("%d outcomes are remembered, want 10", n)
+	}
+	if !do(90) || do(89) {
+		t.Error("want the last ten remembered, and no other")
+	}
+}
+
 func TestMalformedIDsAreRefused(t *testing.T) {
 	table := Table[int]{Keep: keepAll}
 	for _, id := range []string{strings.Repeat("x", maxID+1), "new\nline", "ümlaut", "\x7f"} {

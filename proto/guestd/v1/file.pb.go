@@ -338,7 +338,7 @@ func (Compression) EnumDescriptor() ([]byte, []int) {
 // FileInfo describes one file.
 type FileInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its path, absolute and cleaned; the links on the way are not resolved.
+	// Its path: absolute, without empty and "." components. Links and ".." on the way are not resolved.
 	Path []byte `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Its type; for a link that was not followed, SYMLINK.
 	Type FileType `protobuf:"varint,2,opt,name=type,proto3,enum=guestd.v1.FileType" json:"type,omitempty"`
@@ -1437,7 +1437,7 @@ type WriteResponse struct {
 	// The file did not exist before.
 	Created bool `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
 	// The file was written in place and not replaced at once, because it is a device, a FIFO, a file of /proc or /sys, or on a file
-	// system that cannot rename over a file. Always true for APPEND and AT_OFFSET.
+	// system that cannot rename over a file. True for APPEND and AT_OFFSET too, unless they created the file.
 	InPlace       bool `protobuf:"varint,4,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
