@@ -194,7 +194,7 @@ func exitMessage(e proc.Exit) *guestdv1.ProcessExit {
 		OomKilled:       e.OOMKilled,
 		UserTime:        durationpb.New(e.UserTime),
 		SystemTime:      durationpb.New(e.SystemTime),
-		PeakMemoryBytes: uint64(max(e.MaxRSS, 0)),
+		PeakMemoryBytes: uint64(max(e.PeakMemory, 0)),
 		Duration:        durationpb.New(e.Duration),
 		StartTime:       timestamp(e.Start),
 		EndTime:         timestamp(e.End),

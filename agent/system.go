@@ -46,7 +46,7 @@ func (s *systemService) GetInfo(context.Context, *guestdv1.GetInfoRequest) (*gue
 		InstanceId:    a.instanceID,
 		BootId:        a.bootID,
 		StartTime:     timestamppb.New(a.started),
-		Features:      features(),
+		Features:      a.features(),
 		Degraded:      degraded,
 		Limits:        a.limits(),
 		DefaultUser:   user,
@@ -70,9 +70,10 @@ func (a *Agent) defaultUserName() (string, error) {
 	return acc.Name, nil
 }
 
-// features are what this version serves. A name never changes its meaning.
-func features() []string {
-	return []string{"process", "terminal", "file", "code", "reflection"}
+// features are what this version serves, and how it keeps trees of processes
+// together; see spawn.Features. A name never changes its meaning.
+func (a *Agent) features() []string {
+	return append([]string{"process", "terminal", "file", "code", "reflection"}, a.spawner.Features()...)
 }
 
 func (a *Agent) limits() *guestdv1.Limits {

@@ -42,9 +42,10 @@ type Exit struct {
 	// OOMKilled says that the kernel's out-of-memory killer took something of the tree.
 	OOMKilled bool
 	// UserTime and SystemTime are CPU time of the leader and the children it
-	// waited for, MaxRSS the peak memory in bytes of the largest of these.
+	// waited for, PeakMemory is bytes: of the tree where its cgroup tells, else of
+	// the largest of these.
 	UserTime, SystemTime time.Duration
-	MaxRSS               int64
+	PeakMemory           int64
 	// Start and End are by the guest's clock, Duration by the monotonic one.
 	Start, End time.Time
 	Duration   time.Duration

@@ -51,7 +51,7 @@ func (p *Process) recordExit() {
 	p.exit = &Exit{
 		Code: status.Code, Signal: status.Signal, CoreDumped: status.CoreDumped,
 		TimedOut: p.timedOut, OOMKilled: status.OOMKilled,
-		UserTime: status.UserTime, SystemTime: status.SystemTime, MaxRSS: status.MaxRSS,
+		UserTime: status.UserTime, SystemTime: status.SystemTime, PeakMemory: status.PeakMemory,
 		Start: p.started, End: status.Ended, Duration: status.Ended.Sub(p.started),
 	}
 	if p.abandoned != nil {
@@ -73,16 +73,6 @@ func (p *Process) pump(out *output) {
 	if err := out.pump.Run(); err != nil {
 		p.table.log.Warn("reading a process's output", "id", p.id, "stream", out.stream.String(), "error", err)
 	}
-}
-
-// releaseIfEmpty gives the child's pidfd and cgroup back if nothing of the tree
-// is left, and reports whether it did. The leader must have ended.
-func (p *Process) releaseIfEmpty() bool {
-	if !errors.Is(p.child.Signal(0, spawn.Tree), os.ErrProcessDone) {
-		return false
-	}
-	p.child.Release()
-	return true
 }
 
 // timeOut ends the tree because Timeout is over.

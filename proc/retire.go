@@ -80,7 +80,7 @@ func (t *Table) armExpiry(now time.Time) {
 // finish is called when a process's goroutines have ended: all that is left of
 // it is its entry, and perhaps a tree that has closed its output.
 func (t *Table) finish(p *Process) {
-	if !p.releaseIfEmpty() {
+	if !p.child.ReleaseIfEmpty() {
 		return
 	}
 	t.mu.Lock()

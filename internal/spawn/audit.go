@@ -1,9 +1,8 @@
 package spawn
 
 import (
-	"os"
+	"bytes"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +14,9 @@ const noAuditSession = ^uint32(0)
 // (CONFIG_AUDIT) and lets guestd write loginuid.
 func (s *Spawner) probeAudit() {
 	_ = onFreshThread(func() error {
-		s.audit = newAuditSession(s.self.uid) != noAuditSession
+		before := auditSession("/proc/thread-self")
+		after := newAuditSession(s.self.uid)
+		s.audit = after != noAuditSession && after != before
 		return nil
 	})
 	if !s.audit {
@@ -29,26 +30,39 @@ func (s *Spawner) probeAudit() {
 // The thread must be one that is thrown away: whatever else it forked would
 // be taken for part of the tree.
 func newAuditSession(uid uint32) uint32 {
-	task := "/proc/self/task/" + strconv.Itoa(unix.Gettid())
-	before := auditSession(task)
-	if writeExisting(task+"/loginuid", strconv.FormatUint(uint64(uid), 10)) != nil {
+	value := strconv.AppendUint(make([]byte, 0, 16), uint64(uid), 10)
+	if !writeAtOnce("/proc/thread-self/loginuid", value) {
 		return noAuditSession
 	}
-	after := auditSession(task)
-	if after == before {
-		return noAuditSession
+	return auditSession("/proc/thread-self")
+}
+
+// writeAtOnce is writeExisting without the cost of an os.File: this is on the way of
+// every start.
+func writeAtOnce(path string, value []byte) bool {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
 	}
-	return after
+	defer unix.Close(fd)
+	n, err := unix.Write(fd, value)
+	return err == nil && n == len(value)
 }
 
 // auditSession reads the audit session of a process or thread, given as its
 // folder under /proc. Zombies have one, too.
 func auditSession(folder string) uint32 {
-	data, err := os.ReadFile(folder + "/sessionid")
+	fd, err := unix.Open(folder+"/sessionid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return noAuditSession
 	}
-	session, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 32)
+	defer unix.Close(fd)
+	var buf [16]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return noAuditSession
+	}
+	session, err := strconv.ParseUint(string(bytes.TrimSpace(buf[:n])), 10, 32)
 	if err != nil {
 		return noAuditSession
 	}

@@ -3,96 +3,39 @@ package spawn
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A cgroupParent is the folder below which each tree gets a cgroup of its own.
-// Neither guestd nor anything else is ever in it itself.
-type cgroupParent struct {
-	path   string
-	dir    *os.File // open and locked for as long as the Spawner lives
-	memory bool     // children have the memory controller
-	kill   bool     // children have cgroup.kill (Linux 5.14)
-
-	// mu protects the following.
-	mu        sync.Mutex
-	lingering map[*cgroup]struct{} // released, and not empty yet
-	sweeper   *time.Timer          // armed while something lingers
-}
-
-// A cgroup is the folder of one tree.
+// A cgroup is the folder of one tree. It serves one tree only: root in the guest may
+// have changed whatever a folder has, or left something in it.
 type cgroup struct {
 	path string
-	dir  *os.File
+	dir  *os.File // open until the leader was cloned into it
 }
 
 func (g *cgroup) fd() int { return int(g.dir.Fd()) }
 
-// sweepInterval is how often folders of released trees that still have processes
-// are tried again.
-const sweepInterval = time.Second
-
-// create makes the folder of one tree.
-func (p *cgroupParent) create(id string) (*cgroup, error) {
-	path := filepath.Join(p.path, id)
-	if err := os.Mkdir(path, 0o755); err != nil {
-		return nil, err
+// remove removes the folder, unless a process is in it or below it, and says whether
+// it is gone.
+func (g *cgroup) remove() bool {
+	g.dir.Close() // closed already, but for a start that failed
+	err := unix.Rmdir(g.path)
+	if (err == unix.EBUSY || err == unix.ENOTEMPTY) && !g.populated() {
+		err = removeCgroup(g.path) // and the folders that its processes have made
 	}
-	dir, err := os.Open(path)
-	if err != nil {
-		_ = os.Remove(path)
-		return nil, err
-	}
-	return &cgroup{path: path, dir: dir}, nil
+	return err == nil || errors.Is(err, fs.ErrNotExist)
 }
 
-// release removes the folder, now or once its last process is gone.
-func (p *cgroupParent) release(g *cgroup) {
-	if p.remove(g) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lingering[g] = struct{}{}
-	p.arm()
-}
-
-// arm starts the timer when something lingers; mu is held.
-func (p *cgroupParent) arm() {
-	if len(p.lingering) > 0 && p.sweeper == nil {
-		p.sweeper = time.AfterFunc(sweepInterval, p.sweep)
-	}
-}
-
-// sweep removes the folders of trees that have ended since they were released.
-func (p *cgroupParent) sweep() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sweeper = nil
-	for g := range p.lingering {
-		if p.remove(g) {
-			delete(p.lingering, g)
-		}
-	}
-	p.arm()
-}
-
-// remove removes g's folder and says whether it is gone.
-func (p *cgroupParent) remove(g *cgroup) bool {
-	if err := removeCgroup(g.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	g.dir.Close()
-	return true
+// populated says whether there is a process in the cgroup or below it.
+func (g *cgroup) populated() bool {
+	return countIn(filepath.Join(g.path, "cgroup.events"), "populated") > 0
 }
 
 // removeCgroup removes a folder and those that its processes made in it. One
@@ -122,37 +65,6 @@ func subfolders(path string) []string {
 		}
 	}
 	return paths
-}
-
-// close kills what lingers, removes all folders and unlocks. It gives up at the
-// deadline.
-func (p *cgroupParent) close(deadline time.Time) error {
-	p.mu.Lock()
-	if p.sweeper != nil {
-		p.sweeper.Stop()
-		p.sweeper = nil
-	}
-	groups := p.lingering
-	p.lingering = make(map[*cgroup]struct{})
-	p.mu.Unlock()
-	for g := range groups {
-		_ = p.killAll(g)
-	}
-	defer p.dir.Close()
-	for {
-		err := removeCgroup(p.path)
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("removing the cgroup folder %s: %w", p.path, err)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	for g := range groups {
-		g.dir.Close()
-	}
-	return nil
 }
 
 // killAll sends SIGKILL to every process in g and in the cgroups below it.
@@ -241,14 +153,32 @@ func (g *cgroup) signalAll(pids []int, sig unix.Signal) (sent int, err error) {
 // oomKilled says whether the out-of-memory killer has ended a process in the
 // cgroup or in one below it.
 func (g *cgroup) oomKilled() bool {
-	data, err := os.ReadFile(filepath.Join(g.path, "memory.events"))
+	return countIn(filepath.Join(g.path, "memory.events"), "oom_kill") > 0
+}
+
+// countIn returns the number behind a name in a cgroup's file of "NAME NUMBER" lines,
+// 0 where it is not there.
+func countIn(path, name string) int {
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return false
+		return 0
 	}
 	for line := range strings.Lines(string(data)) {
-		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			return strings.TrimSpace(count) != "0"
+		if count, ok := strings.CutPrefix(line, name+" "); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(count))
+			return n
 		}
 	}
-	return false
+	return 0
+}
+
+// peakMemory returns the most memory that the cgroup and those below it have had at
+// once, in bytes; 0 where that is not known (Linux before 5.19).
+func (g *cgroup) peakMemory() int64 {
+	data, err := os.ReadFile(filepath.Join(g.path, "memory.peak"))
+	if err != nil {
+		return 0
+	}
+	peak, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	return peak
 }

@@ -96,10 +96,11 @@ func newCgroupParent(place string) (*cgroupParent, error) {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, err
 	}
-	p := &cgroupParent{path: path, lingering: make(map[*cgroup]struct{})}
+	p := &cgroupParent{path: path}
 	if err := p.open(place); err != nil {
 		return nil, errors.Join(err, unix.Rmdir(path))
 	}
+	p.start()
 	return p, nil
 }
 

@@ -35,10 +35,12 @@ type Status struct {
 	// UserTime and SystemTime are the leader's, with those of descendants that
 	// were waited for.
 	UserTime, SystemTime time.Duration
-	// MaxRSS is the peak resident memory, in bytes, of the leader or of its largest
-	// descendant that was waited for. The kernel counts guestd's own peak at the
-	// time of the start in, so a smaller process shows that.
-	MaxRSS int64
+	// PeakMemory is the most memory, in bytes, that the tree has had at once, as its
+	// cgroup tells, page cache included. Without the memory controller it is the peak
+	// resident memory of the leader or of its largest descendant that was waited
+	// for, whichever is more; the kernel counts guestd's own peak at the time of the
+	// start in, so a smaller process shows that.
+	PeakMemory int64
 	// Ended is when the end was noticed.
 	Ended time.Time
 }
@@ -52,8 +54,10 @@ type Child struct {
 	pidfd   *os.File
 	cgroup  *cgroup // nil without
 	audit   uint32  // audit session of the tree; noAuditSession when unknown
-	start   uint64  // start time of the leader in clock ticks since boot; only without a cgroup
 	done    chan struct{}
+
+	keyOnce   sync.Once
+	leaderKey processKey // read when it is needed, and before the leader is reaped at the latest
 
 	status Status // written before done is closed
 	end    uint64 // time of the leader's end in clock ticks since boot; only without a cgroup
@@ -105,9 +109,15 @@ func (c *Child) wait() {
 		c.end = clockTicks()
 	} else if c.spawner.cgroups.memory {
 		c.status.OOMKilled = c.cgroup.oomKilled()
+		if peak := c.cgroup.peakMemory(); peak > 0 {
+			c.status.PeakMemory = peak
+		}
 	}
 	close(c.done)
 
+	if c.cgroup == nil {
+		c.key()
+	}
 	c.reap.Lock()
 	_ = pidfdControl(c.pidfd, func(fd int) error {
 		_, err := waitid(fd, unix.WEXITED, nil)
@@ -121,6 +131,12 @@ func (c *Child) wait() {
 	if released {
 		c.free()
 	}
+}
+
+// key names the leader without a cgroup.
+func (c *Child) key() processKey {
+	c.keyOnce.Do(func() { c.leaderKey = processKey{c.pid, startTime(c.pid)} })
+	return c.leaderKey
 }
 
 // awaitEnd blocks until the leader has ended, and leaves it a zombie.
@@ -172,6 +188,21 @@ func (c *Child) Release() {
 	if first && reaped {
 		c.free()
 	}
+}
+
+// ReleaseIfEmpty is Release where nothing of the tree is left, and says whether that
+// is so. The leader must have ended. It looks for the whole tree and is not for
+// anybody who is in a hurry.
+func (c *Child) ReleaseIfEmpty() bool {
+	if c.cgroup != nil {
+		if !c.cgroup.remove() {
+			return false
+		}
+	} else if !errors.Is(c.signalTree(0), os.ErrProcessDone) {
+		return false
+	}
+	c.Release()
+	return true
 }
 
 // free runs once, when the child is both reaped and released.

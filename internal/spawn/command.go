@@ -20,9 +20,8 @@ const DefaultUmask = 0o022
 
 // Command says what to start and how. Start copies what it needs.
 type Command struct {
-	// ID is guestd's name for the process, for example "p-4jx2mq7ahk3ub": its
-	// cgroup's name and the value of GUESTD_PROCESS_ID. It must be unique among
-	// the children of a Spawner and usable as a file name.
+	// ID is guestd's name for the process, for example "p-4jx2mq7ahk3ub", and the
+	// value of GUESTD_PROCESS_ID. It must be unique among the children of a Spawner.
 	ID string
 
 	// Args is the argument list; it is not empty. Args[0] is looked up in Env's
@@ -87,7 +86,7 @@ func (cmd *Command) check() error {
 	switch {
 	case len(cmd.Args) == 0 || cmd.Args[0] == "":
 		return newStartError(Other, "", syscall.EINVAL, "no command given")
-	case cmd.ID == "" || cmd.ID == "." || cmd.ID == ".." || strings.ContainsAny(cmd.ID, "/\x00\n="):
+	case cmd.ID == "" || strings.ContainsAny(cmd.ID, "\x00\n="):
 		return newStartError(Other, "", syscall.EINVAL, fmt.Sprintf("malformed id %q", cmd.ID))
 	case !filepath.IsAbs(cmd.Dir):
 		return newStartError(Other, cmd.Dir, syscall.EINVAL, "the working directory is not absolute")

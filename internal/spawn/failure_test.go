@@ -156,9 +156,7 @@ func TestAFailedStartLeavesNothing(t *testing.T) {
 			t.Fatal("started")
 		}
 	}
-	if left := subfolders(s.cgroups.path); len(left) != 0 {
-		t.Errorf("cgroup folders left: %v", left)
-	}
+	awaitNoTrees(t, s)
 }
 
 func TestLookupIsExecvps(t *testing.T) {

@@ -1,6 +1,9 @@
 package spawn
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // findTree returns the living processes that can be shown to be of c's tree,
 // without cgroups. c.reap is held.
@@ -18,11 +21,12 @@ func (c *Child) findTree() []process {
 	member := make(map[int]bool, 8)
 	foreign := make(map[int]bool)
 	sessionValid := c.sessionIsOurs(all)
+	leader := c.key()
 
 	for _, p := range all {
 		switch {
 		case p.pid == c.pid:
-			member[p.pid] = p.start == c.start
+			member[p.pid] = p.key() == leader
 		case others.own(p):
 			foreign[p.pid] = true
 		case sessionValid(p), c.inAuditSession(p), markOf(p.pid) == c.id:
@@ -64,10 +68,7 @@ func (c *Child) inAuditSession(p process) bool {
 // birth and left by setsid only. (A clock tick, 10 ms, is too short for numbers to
 // come round.)
 func (c *Child) sessionIsOurs(all []process) func(process) bool {
-	leaderThere := false
-	for _, p := range all {
-		leaderThere = leaderThere || p.pid == c.pid && p.start == c.start
-	}
+	leaderThere := slices.ContainsFunc(all, func(p process) bool { return p.key() == c.key() })
 	return func(p process) bool {
 		return p.session == c.pid && (leaderThere || p.start <= c.ended())
 	}
@@ -102,7 +103,7 @@ func (s *Spawner) otherTrees(c *Child) trees {
 		if other == c {
 			continue
 		}
-		t.leaders[processKey{other.pid, other.start}] = true
+		t.leaders[other.key()] = true
 		if other.ended() == ^uint64(0) {
 			t.sessions[other.pid] = true
 		}

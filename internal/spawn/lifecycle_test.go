@@ -81,6 +81,15 @@ func cgroupSpawner(t *testing.T) *Spawner {
 	return s
 }
 
+// awaitNoTrees waits until a Spawner has no folders but those that it has made in
+// advance.
+func awaitNoTrees(t *testing.T, s *Spawner) {
+	t.Helper()
+	await(t, "the cgroup folders to be removed", func() bool {
+		return len(subfolders(s.cgroups.path)) <= len(s.cgroups.ready)
+	})
+}
+
 func TestACgroupGoesWithItsLastProcess(t *testing.T) {
 	s := cgroupSpawner(t)
 	cmd, file := treeCommand(t, `setsid sh -c 'echo $$ >>$F; exec sleep 1000' & while [ ! -s $F ]; do sleep 0.01; done`)
@@ -89,19 +98,20 @@ func TestACgroupGoesWithItsLastProcess(t *testing.T) {
 	pid := pidsIn(t, file, 1)[0]
 	c.Release()
 	c.Release()
-	if len(subfolders(s.cgroups.path)) != 1 {
-		t.Fatal("a cgroup with a process in it is gone")
+	if _, err := os.Stat(c.cgroup.path); err != nil {
+		t.Fatalf("a cgroup with a process in it: %v", err)
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the folder to be removed", func() bool { return len(subfolders(s.cgroups.path)) == 0 })
+	awaitNoTrees(t, s)
 }
 
 func TestCgroupsMadeInsideAreRemovedAndKilled(t *testing.T) {
 	s := cgroupSpawner(t)
-	cmd, file := treeCommand(t, `mkdir -p $G/a/b; sh -c 'echo $$ >$G/a/b/cgroup.procs; echo $$ >>$F; exec sleep 1000' & wait`)
-	cmd.Env = append(cmd.Env, "G="+filepath.Join(s.cgroups.path, cmd.ID))
+	cmd, file := treeCommand(t, `G=$M/$(sed -n 's,^0::/,,p' /proc/self/cgroup)
+		mkdir -p $G/a/b; sh -c 'echo $$ >'$G'/a/b/cgroup.procs; echo $$ >>$F; exec sleep 1000' & wait`)
+	cmd.Env = append(cmd.Env, "M="+cgroupMounts()[0])
 	c := start(t, s, cmd)
 	pids := pidsIn(t, file, 1)
 	if n, err := c.cgroup.signal(0); n < 2 || err != nil {
@@ -113,7 +123,103 @@ func TestCgroupsMadeInsideAreRemovedAndKilled(t *testing.T) {
 	awaitDead(t, pids)
 	<-c.Done()
 	c.Release()
-	await(t, "the folders to be removed", func() bool { return len(subfolders(s.cgroups.path)) == 0 })
+	awaitNoTrees(t, s)
+}
+
+// A tree whose leader has ended may go on in cgroups of its own: those that are empty
+// at the moment are its, too.
+func TestCgroupsInsideALivingTreeStay(t *testing.T) {
+	s := cgroupSpawner(t)
+	cmd, file := treeCommand(t, `G=$M/$(sed -n 's,^0::/,,p' /proc/self/cgroup); mkdir -p $G/empty
+		setsid sh -c 'echo $$ >>$F; exec sleep 1000' & while [ ! -s $F ]; do sleep 0.01; done`)
+	cmd.Env = append(cmd.Env, "M="+cgroupMounts()[0])
+	c := start(t, s, cmd)
+	<-c.Done()
+	pids := pidsIn(t, file, 1)
+	if c.ReleaseIfEmpty() {
+		t.Fatal("a tree with a process in it was released")
+	}
+	if _, err := os.Stat(filepath.Join(c.cgroup.path, "empty")); err != nil {
+		t.Errorf("the tree's own folder: %v", err)
+	}
+	if err := c.KillTree(); err != nil {
+		t.Fatal(err)
+	}
+	awaitDead(t, pids)
+	await(t, "the tree to be released", c.ReleaseIfEmpty)
+	awaitNoTrees(t, s)
+}
+
+func TestReleaseIfEmpty(t *testing.T) {
+	eachTreeMode(t, func(t *testing.T, s *Spawner) {
+		cmd, file := treeCommand(t, `setsid sh -c 'echo $$ >>$F; exec sleep 1000' & while [ ! -s $F ]; do sleep 0.01; done`)
+		c := start(t, s, cmd)
+		<-c.Done()
+		pids := pidsIn(t, file, 1)
+		if c.ReleaseIfEmpty() {
+			t.Error("a tree with a process in it was released")
+		}
+		if err := c.KillTree(); err != nil {
+			t.Fatal(err)
+		}
+		awaitDead(t, pids)
+		await(t, "the tree to be released", c.ReleaseIfEmpty)
+		if err := c.Signal(syscall.SIGTERM, Tree); !errors.Is(err, os.ErrProcessDone) {
+			t.Errorf("Signal afterwards: %v", err)
+		}
+		if left := s.unreleased(); len(left) != 0 {
+			t.Errorf("%d children are left", len(left))
+		}
+	})
+}
+
+// What Features names is there, and what it does not Degraded tells.
+func TestFeaturesAreWhatIsThere(t *testing.T) {
+	eachTreeMode(t, func(t *testing.T, s *Spawner) {
+		has := make(map[string]bool)
+		for _, name := range s.Features() {
+			has[name] = true
+		}
+		if has["cgroup"] != (s.cgroups != nil) || has["audit.session"] != s.audit || has["cgroup"] && has["audit.session"] {
+			t.Errorf("features %v", s.Features())
+		}
+		if s.cgroups == nil {
+			return
+		}
+		g, err := s.cgroups.make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.remove()
+		_, err = os.Stat(filepath.Join(g.path, "memory.events"))
+		if has["cgroup.memory"] != (err == nil) {
+			t.Errorf("features %v, memory.events: %v", s.Features(), err)
+		}
+		if told := strings.Contains(strings.Join(s.Degraded(), "\n"), "memory controller"); told == has["cgroup.memory"] {
+			t.Errorf("features %v, degraded %q", s.Features(), s.Degraded())
+		}
+	})
+}
+
+// Each tree has a cgroup that nothing was in before, and what is made in advance is
+// bounded.
+func TestCgroupsAreMadeInAdvanceAndUsedOnce(t *testing.T) {
+	s := cgroupSpawner(t)
+	seen := make(map[string]bool)
+	for range 4 * readyCgroups {
+		c := start(t, s, command(t, "true"))
+		if seen[c.cgroup.path] {
+			t.Fatalf("%s was used twice", c.cgroup.path)
+		}
+		seen[c.cgroup.path] = true
+		<-c.Done()
+		c.Release()
+	}
+	await(t, "folders made in advance", func() bool { return len(s.cgroups.ready) == readyCgroups })
+	awaitNoTrees(t, s)
+	if n := len(subfolders(s.cgroups.path)); n != readyCgroups {
+		t.Errorf("%d folders, want %d", n, readyCgroups)
+	}
 }
 
 func TestGuestdIsInNoneOfItsCgroups(t *testing.T) {
@@ -133,7 +239,7 @@ func TestGuestdIsInNoneOfItsCgroups(t *testing.T) {
 
 func TestLeftoversOfADeadInstanceAreRemoved(t *testing.T) {
 	living := cgroupSpawner(t)
-	start(t, living, command(t, "sleep", "1000"))
+	c := start(t, living, command(t, "sleep", "1000"))
 	dead := filepath.Join(filepath.Dir(living.cgroups.path), parentPrefix+"leftover")
 	if err := os.MkdirAll(filepath.Join(dead, "p-leftover"), 0o755); err != nil {
 		t.Fatal(err)
@@ -142,8 +248,8 @@ func TestLeftoversOfADeadInstanceAreRemoved(t *testing.T) {
 	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a dead instance's folder is still there: %v", err)
 	}
-	if len(subfolders(living.cgroups.path)) != 1 {
-		t.Error("a living instance's folder was touched")
+	if _, err := os.Stat(c.cgroup.path); err != nil {
+		t.Errorf("a living instance's folder was touched: %v", err)
 	}
 }
 
@@ -190,6 +296,17 @@ func TestOOMKillsAreTold(t *testing.T) {
 		if got := g.oomKilled(); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
+	}
+}
+
+func TestPeakMemoryIsTheTrees(t *testing.T) {
+	g := &cgroup{path: t.TempDir()}
+	if got := g.peakMemory(); got != 0 {
+		t.Errorf("without the file: %d", got)
+	}
+	write(t, filepath.Join(g.path, "memory.peak"), "1052672\n", 0o644)
+	if got := g.peakMemory(); got != 1052672 {
+		t.Errorf("got %d", got)
 	}
 }
 
@@ -251,9 +368,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Wait()
 		await(t, "all to be given back", func() bool { return len(s.unreleased()) == 0 })
 		if s.cgroups != nil {
-			if left := subfolders(s.cgroups.path); len(left) != 0 {
-				t.Errorf("cgroup folders left: %v", left)
-			}
+			awaitNoTrees(t, s)
 		}
 	})
 }

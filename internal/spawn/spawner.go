@@ -172,6 +172,30 @@ func (s *Spawner) Degraded() []string {
 	return slices.Clone(s.degraded)
 }
 
+// Features names what the Spawner has for its trees, as programs test for it:
+// "cgroup" (each tree has a cgroup v2 of its own, which nothing leaves by itself),
+// "cgroup.kill" (the kernel kills all of it at once), "cgroup.memory"
+// (out-of-memory kills and the tree's peak memory are told), and, where there are
+// no cgroups, "audit.session" (a tree is known by its audit session). With neither of
+// the first and the last a tree is found through /proc alone.
+func (s *Spawner) Features() []string {
+	var features []string
+	for _, feature := range []struct {
+		name string
+		has  bool
+	}{
+		{"cgroup", s.cgroups != nil},
+		{"cgroup.kill", s.cgroups != nil && s.cgroups.kill},
+		{"cgroup.memory", s.cgroups != nil && s.cgroups.memory},
+		{"audit.session", s.audit},
+	} {
+		if feature.has {
+			features = append(features, feature.name)
+		}
+	}
+	return features
+}
+
 // degrade notes once that something is not to be had.
 func (s *Spawner) degrade(what string) {
 	s.mu.Lock()

@@ -75,7 +75,7 @@ type launch struct {
 }
 
 func (l *launch) joinCgroup() {
-	group, err := l.spawner.cgroups.create(l.cmd.ID)
+	group, err := l.spawner.cgroups.create()
 	if err != nil {
 		l.spawner.degrade("a cgroup could not be made (" + errnoOf(err).Error() + "): some trees are found through /proc")
 		return
@@ -179,8 +179,8 @@ func (s *Spawner) adopt(l *launch) *Child {
 		audit:   l.audit,
 		done:    make(chan struct{}),
 	}
-	if c.cgroup == nil {
-		c.start = startTime(c.pid)
+	if c.cgroup != nil {
+		c.cgroup.dir.Close() // its path does from now on
 	}
 	s.mu.Lock()
 	s.children[c] = struct{}{}

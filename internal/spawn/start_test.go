@@ -25,7 +25,7 @@ func TestExitCodeAndSignalAreTold(t *testing.T) {
 			if st := c.Status(); st.Code != tc.code || st.Signal != tc.signal {
 				t.Errorf("%q: %+v, want code %d signal %d", tc.script, st, tc.code, tc.signal)
 			}
-			if st := c.Status(); st.MaxRSS <= 0 || st.Ended.After(time.Now()) || st.Ended.IsZero() {
+			if st := c.Status(); st.PeakMemory <= 0 || st.Ended.After(time.Now()) || st.Ended.IsZero() {
 				t.Errorf("%q: implausible %+v", tc.script, st)
 			}
 		}

@@ -51,7 +51,7 @@ func newStatus(info *siginfo, usage *unix.Rusage) Status {
 	status := Status{
 		UserTime:   time.Duration(usage.Utime.Nano()),
 		SystemTime: time.Duration(usage.Stime.Nano()),
-		MaxRSS:     usage.Maxrss << 10, // told in KiB
+		PeakMemory: usage.Maxrss << 10, // told in KiB
 		Ended:      time.Now(),
 	}
 	if info.Code == cldExited {
