@@ -1,6 +1,14 @@
 package fsapi
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxPath is the longest path that the kernel takes, without its NUL.
+const maxPath = unix.PathMax - 1
 
 // absolute checks a path of a request and makes it absolute. field names it in
 // the error, which is an *InvalidError.
@@ -10,10 +18,13 @@ func absolute(field, path, home string) (string, error) {
 		return "", &InvalidError{Field: field, Problem: "is empty"}
 	case strings.IndexByte(path, 0) >= 0:
 		return "", &InvalidError{Field: field, Problem: "contains a NUL byte"}
-	case path[0] == '/':
-		return path, nil
+	case path[0] != '/':
+		path = join(home, path)
 	}
-	return join(home, path), nil
+	if len(path) > maxPath {
+		return "", &InvalidError{Field: field, Problem: fmt.Sprintf("has %d bytes, must have at most %d", len(path), maxPath)}
+	}
+	return path, nil
 }
 
 // tidy takes empty and "." components out of an absolute path. It leaves "..",

@@ -24,7 +24,7 @@ const (
 	// DefaultTimeout is an execution's time-out unless its request has one.
 	DefaultTimeout = 60 * time.Second
 	// MaxCode bounds a request's code, in bytes.
-	MaxCode = 8 << 20
+	MaxCode = 7 << 20
 	// MaxQueue bounds the executions that wait in one context.
 	MaxQueue = 1000
 

@@ -128,11 +128,11 @@ func (g writeCases) AppendGoesBehindTheEnd(t *testing.T) {
 	file := g.folder(t) + "/file"
 	head := header(file)
 	head.Placement = pb.WritePlacement_WRITE_PLACEMENT_APPEND
-	if response := g.write(t, head, []byte("one ")); !response.Created || !response.InPlace {
-		t.Errorf("%v, want created and in place", response)
+	if response := g.write(t, head, []byte("one ")); !response.Created || response.InPlace {
+		t.Errorf("%v, want created, at once", response)
 	}
-	if response := g.write(t, head, []byte("two")); response.Created || response.Info.GetSize() != 7 || response.BytesWritten != 3 {
-		t.Errorf("%v, want 3 bytes more and 7 in all", response)
+	if response := g.write(t, head, []byte("two")); response.Created || !response.InPlace || response.Info.GetSize() != 7 || response.BytesWritten != 3 {
+		t.Errorf("%v, want 3 bytes more in place, and 7 in all", response)
 	}
 	g.wantContents(t, file, "one two")
 }
