@@ -65,7 +65,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	input := newLineInput(ctx, a, execution, usesStdin(f, args))
+	input := newLineInput(a, execution, usesStdin(f, args))
 	restore := a.signals.redirect(input.interruptOnSignal(ctx))
 	defer restore()
 	var show eventView = newTextView(a, f.saveDir)

@@ -22,26 +22,36 @@ type lineInput struct {
 	app       *app
 	execution *client.Execution
 	used      bool // stdin was the code
-	// wait ends the wait for a line; stop ends wait.
+	// stdin, lines and wait, which ends the wait for a line, are of one goroutine at a time: the code asks again only when it was answered.
+	stdin stdinReader
+	lines *bufio.Reader
 	wait  context.Context
-	stop  context.CancelCauseFunc
-	lines *bufio.Reader // of one goroutine at a time: the code asks again only when it was answered
 
 	pending sync.WaitGroup
-	mu      sync.Mutex // protects err
-	err     error      // the first that an answer failed with
+	mu      sync.Mutex              // protects the following
+	stop    context.CancelCauseFunc // ends wait
+	err     error                   // the first that an answer failed with
 }
 
-func newLineInput(ctx context.Context, a *app, execution *client.Execution, used bool) *lineInput {
-	i := &lineInput{app: a, execution: execution, used: used}
-	i.wait, i.stop = context.WithCancelCause(ctx)
-	i.lines = bufio.NewReader((&stdinReader{file: a.stdin}).until(i.wait))
+func newLineInput(a *app, execution *client.Execution, used bool) *lineInput {
+	i := &lineInput{app: a, execution: execution, used: used, stdin: stdinReader{file: a.stdin}, stop: func(error) {}}
+	i.lines = bufio.NewReader(i)
 	return i
+}
+
+// Read reads stdin for as long as the code waits for a line.
+func (i *lineInput) Read(p []byte) (int, error) { return i.stdin.readContext(i.wait, p) }
+
+// stopWaiting ends the wait for a line, if there is one.
+func (i *lineInput) stopWaiting() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.stop(errNotAwaited)
 }
 
 // close ends a wait, and tells the first error of an answer.
 func (i *lineInput) close() error {
-	i.stop(errNotAwaited)
+	i.stopWaiting()
 	i.pending.Wait()
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -54,7 +64,7 @@ const interruptPatience = 10 * time.Second
 // interruptOnSignal interrupts the code, whose end run then shows as any other.
 func (i *lineInput) interruptOnSignal(ctx context.Context) func(signalError) {
 	return func(signalError) {
-		i.stop(errNotAwaited)
+		i.stopWaiting()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptPatience)
 		defer cancel()
 		if err := i.execution.Interrupt(ctx); err != nil {
@@ -69,6 +79,10 @@ func (i *lineInput) ask(ctx context.Context, request client.InputRequest) error 
 	if err != nil {
 		return err
 	}
+	i.pending.Wait() // for the goroutine of a wait that was interrupted
+	i.mu.Lock()
+	i.wait, i.stop = context.WithCancelCause(ctx)
+	i.mu.Unlock()
 	i.pending.Go(func() {
 		line, err := i.read()
 		show()
