@@ -26,7 +26,7 @@ func measureFileRead(ctx context.Context, b *bench) ([]result, error) {
 	extra, err := b.costInMemory(ctx, func(c *client.Client) (err error) {
 		samples, err = interleave(1, b.scale.copies,
 			timed(func() error { return readFile(ctx, c, path, b.size) }),
-			b.with(b.drainFrom, partSend, "", path),
+			b.with(b.drain, partSend, "", path),
 		)
 		return err
 	})

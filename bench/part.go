@@ -19,6 +19,7 @@ const partVariable = "GUESTD_BENCH_PART"
 const (
 	partPour    = "pour"    // SIZE: writes so many bytes to stdout
 	partSend    = "send"    // SOCKET SIZE [FILE]: connects and writes a file, or just bytes
+	partRelay   = "relay"   // SOCKET SIZE: connects and copies the output of pour into the socket
 	partReceive = "receive" // SOCKET FILE: connects and writes all that comes to a file
 )
 
@@ -42,6 +43,8 @@ func playPart(part string, args []string) error {
 		return withConn(args[0], func(conn net.Conn) error { return pour(conn, args[1]) })
 	case part == partSend && len(args) == 3:
 		return withConn(args[0], func(conn net.Conn) error { return sendFile(conn, args[2]) })
+	case part == partRelay && len(args) == 2:
+		return withConn(args[0], func(conn net.Conn) error { return relay(conn, args[1]) })
 	case part == partReceive && len(args) == 2:
 		return withConn(args[0], func(conn net.Conn) error { return receiveFile(conn, args[1]) })
 	}
@@ -78,6 +81,25 @@ func writeBytes(w io.Writer, left int64) error {
 		left -= int64(n)
 	}
 	return nil
+}
+
+// relay is a daemon without everything that makes one: it runs a command and copies
+// its output.
+func relay(w io.Writer, size string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	command := exec.Command(self, size)
+	command.Env = append(os.Environ(), partVariable+"="+partPour)
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	return errors.Join(copyPlainly(w, stdout), command.Wait())
 }
 
 func sendFile(w io.Writer, path string) error {
