@@ -7,6 +7,9 @@ import (
 	"io"
 	"os"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"guestd.internal/agent/internal/wire"
 	"guestd.internal/internal/outlog"
 	"guestd.internal/proc"
 	guestdv1 "guestd.internal/proto/guestd/v1"
@@ -20,6 +23,8 @@ type processStream struct {
 	ctx  context.Context
 	recv func() (*guestdv1.ProcessRequest, error)
 	send func(*guestdv1.ProcessEvent) error
+	// sendPiece sends an event that is encoded already.
+	sendPiece func(*wire.Piece) error
 }
 
 // Exec implements guestdv1.ProcessServiceServer.
@@ -30,7 +35,8 @@ func (s *processService) Exec(stream guestdv1.ProcessService_ExecServer) error {
 			m, err := stream.Recv()
 			return m.GetRequest(), err
 		},
-		send: func(e *guestdv1.ProcessEvent) error { return stream.Send(&guestdv1.ExecResponse{Event: e}) },
+		send:      func(e *guestdv1.ProcessEvent) error { return stream.Send(&guestdv1.ExecResponse{Event: e}) },
+		sendPiece: func(p *wire.Piece) error { return stream.SendMsg(p) },
 	}
 	first, err := ps.recv()
 	if err != nil {
@@ -78,7 +84,8 @@ func (s *processService) Attach(stream guestdv1.ProcessService_AttachServer) err
 			m, err := stream.Recv()
 			return m.GetRequest(), err
 		},
-		send: func(e *guestdv1.ProcessEvent) error { return stream.Send(&guestdv1.AttachResponse{Event: e}) },
+		send:      func(e *guestdv1.ProcessEvent) error { return stream.Send(&guestdv1.AttachResponse{Event: e}) },
+		sendPiece: func(p *wire.Piece) error { return stream.SendMsg(p) },
 	}
 	first, err := ps.recv()
 	if err != nil {
@@ -151,9 +158,10 @@ func (ps *processStream) events(ctx context.Context, a *proc.Attachment) error {
 		if err != nil {
 			return err
 		}
-		err = ps.send(eventMessage(e))
 		if out, ok := e.(proc.Output); ok {
-			out.Release() // Send has encoded the message when it returns
+			err = ps.sendPiece(outputPiece(out))
+		} else {
+			err = ps.send(eventMessage(e))
 		}
 		if err != nil {
 			return err
@@ -227,12 +235,33 @@ func ended(err error) error {
 	return err
 }
 
-// eventMessage converts an event.
+// outputPath leads from ExecResponse and from AttachResponse to ProcessOutput: the
+// fields event and output.
+var outputPath = []protowire.Number{1, 3}
+
+// The fields of ProcessOutput.
+const (
+	outputStream protowire.Number = 1
+	outputOffset protowire.Number = 2
+	outputData   protowire.Number = 3
+)
+
+// outputPiece is an ExecResponse or AttachResponse with output, which goes from the
+// log to the connection without being copied.
+func outputPiece(out proc.Output) *wire.Piece {
+	fields := make([]byte, 0, 16)
+	fields = protowire.AppendTag(fields, outputStream, protowire.VarintType)
+	fields = protowire.AppendVarint(fields, uint64(streams[out.Stream]))
+	if out.Offset > 0 { // as for every field, 0 is left out
+		fields = protowire.AppendTag(fields, outputOffset, protowire.VarintType)
+		fields = protowire.AppendVarint(fields, out.Offset)
+	}
+	return &wire.Piece{Path: outputPath, Fields: fields, Number: outputData, Data: out.Data, Release: out.Release}
+}
+
+// eventMessage converts an event other than output.
 func eventMessage(e proc.Event) *guestdv1.ProcessEvent {
 	switch e := e.(type) {
-	case proc.Output:
-		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Output{Output: &guestdv1.ProcessOutput{
-			Stream: streams[e.Stream], Offset: e.Offset, Data: e.Data}}}
 	case proc.Gap:
 		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Gap{Gap: &guestdv1.ProcessGap{
 			Stream: streams[e.Stream], StartOffset: e.From, EndOffset: e.To}}}

@@ -25,8 +25,11 @@ var _ encoding.CodecV2 = Codec{}
 // Name implements encoding.CodecV2.
 func (Codec) Name() string { return "proto" }
 
-// Marshal implements encoding.CodecV2.
+// Marshal implements encoding.CodecV2, for messages and for *Piece.
 func (Codec) Marshal(v any) (mem.BufferSlice, error) {
+	if p, ok := v.(*Piece); ok {
+		return p.marshal(), nil
+	}
 	m, ok := v.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("marshalling a %T: not a protobuf message", v)
