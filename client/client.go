@@ -14,8 +14,8 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// The connection's settings, the same as guestd's own: windows that hold a round trip's worth of bytes, and pieces large enough to make
-// frames cheap.
+// The connection's settings, the same as guestd's own: windows that hold a round trip's worth of
+// bytes, and pieces large enough to make frames cheap.
 const (
 	windowBytes     = 4 << 20
 	bufferBytes     = 256 << 10
@@ -25,7 +25,8 @@ const (
 	keepAliveWait   = 5 * time.Second
 )
 
-// bootPatience is how long calls to a virtual machine wait while nothing listens in it, unless WithConnectTimeout says otherwise.
+// bootPatience is how long calls to a virtual machine wait while nothing listens in it, unless
+// WithConnectTimeout says otherwise.
 const bootPatience = 5 * time.Second
 
 // Client is a connection to one guest's guestd. It is safe for concurrent use.
@@ -48,14 +49,16 @@ type config struct {
 // Option changes how Dial makes a Client.
 type Option func(*config)
 
-// WithToken sends a token with every call, as "authorization: Bearer TOKEN", on every transport; vsock and Unix sockets do not leave
-// the machine, and whoever uses TCP has to see to it that nobody listens in. An empty token is none.
+// WithToken sends a token with every call, as "authorization: Bearer TOKEN", on every transport;
+// vsock and Unix sockets do not leave the machine, and whoever uses TCP has to see to it that
+// nobody listens in. An empty token is none.
 func WithToken(token string) Option {
 	return func(c *config) { c.token = token }
 }
 
-// WithConnectTimeout sets how long a call waits for a connection while nothing listens at the target: 5 s by default for vsock and
-// Firecracker, whose guest may still be booting, and not at all for Unix sockets and TCP. WaitReady waits longer.
+// WithConnectTimeout sets how long a call waits for a connection while nothing listens at the
+// target: 5 s by default for vsock and Firecracker, whose guest may still be booting, and not at
+// all for Unix sockets and TCP. WaitReady waits longer.
 func WithConnectTimeout(d time.Duration) Option {
 	return func(c *config) { c.connectTimeout = &d }
 }
@@ -84,7 +87,8 @@ func Dial(target string, options ...Option) (*Client, error) {
 	}, nil
 }
 
-// Connect makes the connection of Dial alone, for programs that use the generated stubs themselves. They close it.
+// Connect makes the connection of Dial alone, for programs that use the generated stubs themselves.
+// They close it.
 func Connect(target string, options ...Option) (*grpc.ClientConn, error) {
 	_, conn, err := connect(target, options)
 	return conn, err
@@ -150,13 +154,15 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 	return map[string]string{"authorization": "Bearer " + string(b)}, nil
 }
 
-// RequireTransportSecurity implements credentials.PerRPCCredentials: none of guestd's transports has any of its own.
+// RequireTransportSecurity implements credentials.PerRPCCredentials: none of guestd's transports
+// has any of its own.
 func (b bearer) RequireTransportSecurity() bool { return false }
 
 // Target gives the target in its full form.
 func (c *Client) Target() string { return c.target.String() }
 
-// Close ends the connection. Calls in flight end with context.Canceled; processes in the guest go on as their OnDisconnect says.
+// Close ends the connection. Calls in flight end with context.Canceled; processes in the guest go
+// on as their OnDisconnect says.
 func (c *Client) Close() error { return c.conn.Close() }
 
 // WaitReady waits until guestd serves, however long nothing listens, and until ctx is done.

@@ -11,7 +11,8 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// Size is a terminal's size. Zero rows mean 24, zero columns 80; zero pixels mean that they are not known.
+// Size is a terminal's size. Zero rows mean 24, zero columns 80; zero pixels mean that they are not
+// known.
 type Size struct {
 	Rows, Columns    int
 	XPixels, YPixels int
@@ -28,10 +29,11 @@ const (
 	KillOnDisconnect
 )
 
-// Cmd is a command in the guest that is being prepared or run. Like an os/exec Cmd it is used once. Its fields are set before it is started and
-// not changed after.
+// Cmd is a command in the guest that is being prepared or run. Like an os/exec Cmd it is used once.
+// Its fields are set before it is started and not changed after.
 type Cmd struct {
-	// Args is the program and its arguments. The program is looked up in the guest's PATH unless it has a slash.
+	// Args is the program and its arguments. The program is looked up in the guest's PATH unless it
+	// has a slash.
 	Args []string
 	// Shell, where it is not empty, is run instead of Args, as `/bin/sh -c`; with Login as `bash -l -c`.
 	Shell string
@@ -40,35 +42,43 @@ type Cmd struct {
 
 	// User is who runs it: a name, "name:group", a uid or "uid:gid". Empty is the guest's default user.
 	User string
-	// Dir is its working directory; a relative one starts at the user's home, which is also what the empty one means.
+	// Dir is its working directory; a relative one starts at the user's home, which is also what
+	// the empty one means.
 	Dir string
 	// Env changes its environment: "NAME=value" sets, "NAME" alone removes a variable.
 	Env []string
 	// ClearEnv starts from an empty environment instead of the guest's.
 	ClearEnv bool
 
-	// Stdin is what the process reads. Nil is /dev/null, or a terminal on which nobody types. It is read ahead of the process by up to 1 MiB. Wait
-	// does not wait for a Read that blocks; what such a Read returns later is lost.
+	// Stdin is what the process reads. Nil is /dev/null, or a terminal on which nobody types. It is
+	// read ahead of the process by up to 1 MiB. Wait does not wait for a Read that blocks; what
+	// such a Read returns later is lost.
 	Stdin io.Reader
-	// Stdout and Stderr take its output; nil discards. A Write that blocks holds this process back and no other. One that fails
-	// lets the process get SIGPIPE, as a closed pipe would, and the rest is discarded. They are never written to at the same time.
+	// Stdout and Stderr take its output; nil discards. A Write that blocks holds this process back
+	// and no other. One that fails lets the process get SIGPIPE, as a closed pipe would, and the
+	// rest is discarded. They are never written to at the same time.
 	Stdout, Stderr io.Writer
 	// Merge makes stderr go where stdout goes, in the order written; Stderr is then not used.
 	Merge bool
-	// Terminal, where it is not nil, runs it in a terminal of this size. All its output then goes to Stdout.
+	// Terminal, where it is not nil, runs it in a terminal of this size. All its output then goes
+	// to Stdout.
 	Terminal *Size
 
-	// Timeout is how long it may run; then its tree gets SIGTERM, and SIGKILL after KillGrace. 0 is for ever.
+	// Timeout is how long it may run; then its tree gets SIGTERM, and SIGKILL after KillGrace. 0 is
+	// for ever.
 	Timeout time.Duration
-	// KillGrace is the time between the two. 0 is guestd's default of 2 s; a negative one means SIGKILL at once.
+	// KillGrace is the time between the two. 0 is guestd's default of 2 s; a negative one means
+	// SIGKILL at once.
 	KillGrace time.Duration
 	// Labels mark it for Processes.
 	Labels map[string]string
-	// KeepOnCancel leaves the process alone when the context of Start or Run is done; otherwise its tree is killed.
+	// KeepOnCancel leaves the process alone when the context of Start or Run is done; otherwise its
+	// tree is killed.
 	KeepOnCancel bool
 	// OnDisconnect says what becomes of it when this client is lost without a word.
 	OnDisconnect OnDisconnect
-	// OnGap is told of output that was lost, at its place in the stream, before the output that follows it. Where it is nil, Wait tells: GapError.
+	// OnGap is told of output that was lost, at its place in the stream, before the output that
+	// follows it. Where it is nil, Wait tells: GapError.
 	OnGap func(Gap)
 
 	client  *Client
@@ -91,9 +101,10 @@ func (c *Cmd) Run(ctx context.Context) error {
 	return r.wait()
 }
 
-// Start starts the command and returns once it runs in the guest. When ctx is done, also later, the command's tree is killed unless
-// KeepOnCancel is set. A start that fails is an Error that tells why: errors.Is knows exec.ErrNotFound, ErrNotExecutable, fs.ErrNotExist
-// (the working directory), ErrUserNotFound.
+// Start starts the command and returns once it runs in the guest. When ctx is done, also later, the
+// command's tree is killed unless KeepOnCancel is set. A start that fails is an Error that tells
+// why: errors.Is knows exec.ErrNotFound, ErrNotExecutable, fs.ErrNotExist (the working directory),
+// ErrUserNotFound.
 func (c *Cmd) Start(ctx context.Context) error {
 	r, err := c.begin(ctx)
 	if err != nil {
@@ -103,9 +114,10 @@ func (c *Cmd) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits for the end of a command that was started, and for its output to be written. The error is nil for exit code 0 and an
-// *ExitError for every other end; only without one is it what went wrong with a reader, a writer or the connection.
-// Where the context's end has killed the command, the ExitError wraps its cause.
+// Wait waits for the end of a command that was started, and for its output to be written. The error
+// is nil for exit code 0 and an *ExitError for every other end; only without one is it what went
+// wrong with a reader, a writer or the connection. Where the context's end has killed the command,
+// the ExitError wraps its cause.
 func (c *Cmd) Wait() error {
 	if c.running == nil {
 		return errors.New("guestd client: Wait before Start")
@@ -160,8 +172,9 @@ func (c *Cmd) Signal(signal syscall.Signal) error { return c.running.signal(sign
 // Resize sets the size of the command's terminal; the last one wins.
 func (c *Cmd) Resize(size Size) error { return c.running.resize(size) }
 
-// Detach starts the command without a reader and returns its id: it goes on by itself, and can be attached to, waited for and signalled by
-// its id. Stdin, Stdout and Stderr must be nil: its stdin is /dev/null, or its terminal.
+// Detach starts the command without a reader and returns its id: it goes on by itself, and can be
+// attached to, waited for and signalled by its id. Stdin, Stdout and Stderr must be nil: its stdin
+// is /dev/null, or its terminal.
 func (c *Cmd) Detach(ctx context.Context) (id string, err error) {
 	if c.Stdin != nil || c.Stdout != nil || c.Stderr != nil {
 		return "", errors.New("guestd client: a detached command has no reader and no writers")

@@ -328,7 +328,8 @@ func TestTerminal(t *testing.T) {
 	out.await(t, "got hello")
 }
 
-// TestOutputSurvivesCuts cuts the connection again and again, wherever it happens to be, and wants every byte once.
+// TestOutputSurvivesCuts cuts the connection again and again, wherever it happens to be, and wants
+// every byte once.
 func TestOutputSurvivesCuts(t *testing.T) {
 	target := startGuestd(t)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -17,9 +17,11 @@ import (
 type CodeRequest struct {
 	// Code is the code, valid UTF-8.
 	Code string
-	// Language is a language's name or alias; empty is Python. ContextID is the context to run in; empty is the language's default one.
+	// Language is a language's name or alias; empty is Python. ContextID is the context to run in;
+	// empty is the language's default one.
 	Language, ContextID string
-	// Timeout is how long it may run; then it is interrupted and keeps its state. 0 is guestd's default of 60 s; a negative one means for ever.
+	// Timeout is how long it may run; then it is interrupted and keeps its state. 0 is guestd's
+	// default of 60 s; a negative one means for ever.
 	Timeout time.Duration
 	// Env changes the environment for this execution only, as Cmd.Env.
 	Env []string
@@ -29,7 +31,8 @@ type CodeRequest struct {
 	AllowStdin bool
 }
 
-// Execution is one run of one piece of code. It goes on in the guest whatever becomes of its reader. It is for one goroutine, save Interrupt and ReplyInput.
+// Execution is one run of one piece of code. It goes on in the guest whatever becomes of its
+// reader. It is for one goroutine, save Interrupt and ReplyInput.
 type Execution struct {
 	client   *Client
 	id       string
@@ -49,8 +52,9 @@ var errExecutionEndedEarly = errors.New("guestd ended the call before it told th
 // executionStream gives an execution's events: Execute or AttachExecution.
 type executionStream func() (*guestdv1.ExecutionEvent, error)
 
-// Execute runs code, and returns once guestd has taken it: queued, where the context is busy. Its events must then be read, with Events or Result. When
-// ctx is done the reading ends and the code goes on: Interrupt it to end it.
+// Execute runs code, and returns once guestd has taken it: queued, where the context is busy. Its
+// events must then be read, with Events or Result. When ctx is done the reading ends and the code
+// goes on: Interrupt it to end it.
 func (c *Client) Execute(ctx context.Context, request CodeRequest) (*Execution, error) {
 	message, err := executeRequest(request)
 	if err != nil {
@@ -99,8 +103,9 @@ func (x *Execution) ID() string { return x.id }
 // ContextID is the context that it runs in.
 func (x *Execution) ContextID() string { return x.context }
 
-// Events gives the execution's events in order, each once, beginning with Accepted; the last is Finished, unless an error comes instead. A broken
-// connection is mended on the way. It can be ranged over once; ending early leaves the code running.
+// Events gives the execution's events in order, each once, beginning with Accepted; the last is
+// Finished, unless an error comes instead. A broken connection is mended on the way. It can be
+// ranged over once; ending early leaves the code running.
 func (x *Execution) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		defer x.cancel(context.Canceled)

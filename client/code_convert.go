@@ -69,7 +69,8 @@ func finishedOf(f *guestdv1.ExecutionFinished) Finished {
 	return finished
 }
 
-// String names the status as the API does, in lower case: "ok", "error", "timed_out", "interrupted", "kernel_died".
+// String names the status as the API does, in lower case: "ok", "error", "timed_out",
+// "interrupted", "kernel_died".
 func (s ExecutionStatus) String() string {
 	switch s {
 	case ExecutionOK:

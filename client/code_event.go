@@ -13,7 +13,8 @@ type Event struct {
 	Number uint64
 	// Time is by the guest's clock.
 	Time time.Time
-	// Detail is what happened: one of Accepted, Started, Text, Result, Data, ClearOutput, InputRequest, CodeError, OutputGap and Finished.
+	// Detail is what happened: one of Accepted, Started, Text, Result, Data, ClearOutput,
+	// InputRequest, CodeError, OutputGap and Finished.
 	Detail EventDetail
 }
 
@@ -29,7 +30,8 @@ type Accepted struct {
 
 // Started tells that the code runs.
 type Started struct {
-	// ExecutionCount is the kernel's counter, and KernelGeneration how many kernels the context has had; 0 for process languages.
+	// ExecutionCount is the kernel's counter, and KernelGeneration how many kernels the context has
+	// had; 0 for process languages.
 	ExecutionCount   int
 	KernelGeneration uint64
 	// FreshKernel: earlier state is gone, and PreviousEnd says why.
@@ -80,7 +82,8 @@ type Part struct {
 	Bytes []byte
 	// Size is how many bytes follow in Data events; 0 for a part that is here.
 	Size uint64
-	// TruncatedBytes is how much was left out of a part beyond guestd's limit, which then has no contents.
+	// TruncatedBytes is how much was left out of a part beyond guestd's limit, which then has no
+	// contents.
 	TruncatedBytes uint64
 }
 
@@ -115,7 +118,8 @@ type InputRequest struct {
 	Password bool
 }
 
-// CodeError is an error in the code, or how the execution failed: ExitError, TimeoutError, KernelDied, Interrupted, Aborted, LanguageUnavailable.
+// CodeError is an error in the code, or how the execution failed: ExitError, TimeoutError,
+// KernelDied, Interrupted, Aborted, LanguageUnavailable.
 type CodeError struct {
 	// Name is the error's class, Value its message.
 	Name, Value string
@@ -159,9 +163,11 @@ type Finished struct {
 	ExecutionCount int
 	// Duration is from Started to the end.
 	Duration time.Duration
-	// StateLost: the context's state is gone. OutputIncomplete: the kernel lost output before guestd got it.
+	// StateLost: the context's state is gone. OutputIncomplete: the kernel lost output before
+	// guestd got it.
 	StateLost, OutputIncomplete bool
-	// ExitCode and Signal tell how a dead kernel or a process language ended; ExitCode is -1 and Signal 0 where that does not apply.
+	// ExitCode and Signal tell how a dead kernel or a process language ended; ExitCode is -1 and
+	// Signal 0 where that does not apply.
 	ExitCode int
 	Signal   syscall.Signal
 }

@@ -6,7 +6,8 @@ import "strings"
 type Outcome struct {
 	// Stdout and Stderr are all its text.
 	Stdout, Stderr string
-	// Results are its values and displays in order, large parts included; an update stands where the display that it renews stood.
+	// Results are its values and displays in order, large parts included; an update stands where
+	// the display that it renews stood.
 	Results []Result
 	// Error is its error; nil where it had none.
 	Error *CodeError
@@ -26,8 +27,8 @@ func (o *Outcome) Main() (Result, bool) {
 	return Result{}, false
 }
 
-// Outcome reads all events and collects what they carry. An error in the code is part of the outcome; the error is that of the call. InputRequest events
-// are answered with the end of input.
+// Outcome reads all events and collects what they carry. An error in the code is part of the
+// outcome; the error is that of the call. InputRequest events are answered with the end of input.
 func (x *Execution) Outcome() (*Outcome, error) {
 	var stdout, stderr strings.Builder
 	outcome := &Outcome{}
@@ -81,8 +82,8 @@ type ResultAssembler struct {
 	missing map[string]uint64 // bytes that are still to come, by MIME type
 }
 
-// Add takes the next Result or Data, and gives the result once it is whole, its parts then all with Bytes. Every other detail is ignored, as is data that
-// belongs to no result.
+// Add takes the next Result or Data, and gives the result once it is whole, its parts then all with
+// Bytes. Every other detail is ignored, as is data that belongs to no result.
 func (a *ResultAssembler) Add(detail EventDetail) (whole Result, done bool) {
 	switch d := detail.(type) {
 	case Result:

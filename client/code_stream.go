@@ -6,7 +6,8 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// eventPlace is where a reader stands among an execution's events, of which it may see some twice after a reconnect.
+// eventPlace is where a reader stands among an execution's events, of which it may see some twice
+// after a reconnect.
 type eventPlace struct {
 	// last is the greatest number seen.
 	last uint64
@@ -60,8 +61,8 @@ func (x *Execution) open() error {
 	return nil
 }
 
-// reopen opens another stream, from the last event on, of whose data a part may be missing. It is not Execute with the same request id: a guestd that was
-// restarted would run the code again.
+// reopen opens another stream, from the last event on, of whose data a part may be missing. It is
+// not Execute with the same request id: a guestd that was restarted would run the code again.
 func (x *Execution) reopen() error {
 	stream, err := x.client.code.AttachExecution(x.ctx, &guestdv1.AttachExecutionRequest{
 		ExecutionId: x.id, FromNumber: x.place.last,
@@ -80,7 +81,8 @@ func (x *Execution) reopen() error {
 	return nil
 }
 
-// Interrupt interrupts the execution, or removes it from its context's queue. The context keeps its state.
+// Interrupt interrupts the execution, or removes it from its context's queue. The context keeps its
+// state.
 func (x *Execution) Interrupt(ctx context.Context) error {
 	_, err := x.client.code.Interrupt(ctx, &guestdv1.InterruptRequest{
 		Target: &guestdv1.InterruptRequest_ExecutionId{ExecutionId: x.id},

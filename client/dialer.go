@@ -27,7 +27,8 @@ type dialer struct {
 	patience time.Duration
 }
 
-// dial connects, trying again as long as nothing listens and patience lasts. It has the form that grpc.WithContextDialer takes.
+// dial connects, trying again as long as nothing listens and patience lasts. It has the form that
+// grpc.WithContextDialer takes.
 func (d *dialer) dial(ctx context.Context, _ string) (net.Conn, error) {
 	giveUp := time.Now().Add(d.patience)
 	backoff := minBackoff
@@ -80,8 +81,8 @@ func handshakeDeadline(ctx context.Context) time.Time {
 	return deadline
 }
 
-// isNotYet tells whether an error means that nobody listens at the target now, which a guest that is still booting, restarting or being
-// restored puts right by itself.
+// isNotYet tells whether an error means that nobody listens at the target now, which a guest that
+// is still booting, restarting or being restored puts right by itself.
 func isNotYet(err error) bool {
 	for _, errno := range []error{
 		errNothingListens,

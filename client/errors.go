@@ -26,7 +26,8 @@ var (
 	ErrNotExecutable = errors.New("not executable")
 	// ErrUserNotFound: the guest has no such user.
 	ErrUserNotFound = errors.New("no such user")
-	// ErrProcessNotFound: guestd lists no such process; it may have ended more than ten minutes ago, or guestd was restarted.
+	// ErrProcessNotFound: guestd lists no such process; it may have ended more than ten minutes
+	// ago, or guestd was restarted.
 	ErrProcessNotFound = errors.New("no such process")
 	// ErrContextNotFound: guestd has no such code context.
 	ErrContextNotFound = errors.New("no such context")
@@ -38,19 +39,22 @@ var (
 	ErrUnauthenticated = errors.New("token refused")
 	// ErrInvalid: the request is malformed.
 	ErrInvalid = errors.New("invalid request")
-	// ErrUnavailable: guestd cannot be reached, shuts down or is being snapshotted; the same call may succeed later.
+	// ErrUnavailable: guestd cannot be reached, shuts down or is being snapshotted; the same call
+	// may succeed later.
 	ErrUnavailable = errors.New("guestd is unavailable")
 	// ErrChecksum: what arrived is not what was announced.
 	ErrChecksum = errors.New("checksum or size does not match")
 )
 
-// Error is a call that guestd refused or that did not reach it. errors.Is finds in it Go's own error of the same meaning
-// (fs.ErrNotExist, exec.ErrNotFound, os.ErrProcessDone, errors.ErrUnsupported, context.DeadlineExceeded, …), the kernel's
-// errno, or one of this package's.
+// Error is a call that guestd refused or that did not reach it. errors.Is finds in it Go's own
+// error of the same meaning (fs.ErrNotExist, exec.ErrNotFound, os.ErrProcessDone,
+// errors.ErrUnsupported, context.DeadlineExceeded, …), the kernel's errno, or one of this
+// package's.
 type Error struct {
 	// Code is the call's gRPC status.
 	Code codes.Code
-	// Reason is guestd's own, one of the proto's ErrorReason without its prefix, e.g. "FILE_NOT_FOUND"; empty where it gave none.
+	// Reason is guestd's own, one of the proto's ErrorReason without its prefix, e.g.
+	// "FILE_NOT_FOUND"; empty where it gave none.
 	Reason string
 	// Field is the request's field that is at fault, e.g. "spec.cwd"; may be empty.
 	Field string
@@ -91,7 +95,8 @@ func (e *Error) Is(target error) bool {
 	return ok && meaning == target
 }
 
-// Unwrap gives the errno, if there is one, so that errors.Is finds it and what it means (as EACCES means fs.ErrPermission).
+// Unwrap gives the errno, if there is one, so that errors.Is finds it and what it means (as EACCES
+// means fs.ErrPermission).
 func (e *Error) Unwrap() error {
 	if e.Errno == 0 {
 		return nil
@@ -151,7 +156,8 @@ var errnoOfSymbol = map[string]syscall.Errno{
 	"ETXTBSY": syscall.ETXTBSY, "EXDEV": syscall.EXDEV,
 }
 
-// fromRPC turns what a gRPC call returned into an Error. It leaves nil, and errors that are no status, as they are.
+// fromRPC turns what a gRPC call returned into an Error. It leaves nil, and errors that are no
+// status, as they are.
 func fromRPC(err error) error {
 	if err == nil {
 		return nil
@@ -184,7 +190,8 @@ func plainMessage(message string) string {
 	return message
 }
 
-// fromCall is fromRPC for a call made under ctx: where ctx itself ended the call, the error is ctx's cause.
+// fromCall is fromRPC for a call made under ctx: where ctx itself ended the call, the error is
+// ctx's cause.
 func fromCall(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -204,7 +211,8 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w (%w)", cause, err)
 }
 
-// broken tells whether an error means that the connection was lost and not that guestd has answered: its own errors have a reason.
+// broken tells whether an error means that the connection was lost and not that guestd has
+// answered: its own errors have a reason.
 func broken(err error) bool {
 	e, is := errors.AsType[*Error](err)
 	return is && e.Code == codes.Unavailable && e.Reason == ""

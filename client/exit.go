@@ -15,7 +15,8 @@ type ExitStatus struct {
 	ExitCode int
 	// Signal is the signal that ended the process; 0 where it exited.
 	Signal syscall.Signal
-	// CoreDumped, TimedOut and OOMKilled tell of a core dump, of a time-out that ran out, and of the out-of-memory killer in the tree.
+	// CoreDumped, TimedOut and OOMKilled tell of a core dump, of a time-out that ran out, and of
+	// the out-of-memory killer in the tree.
 	CoreDumped, TimedOut, OOMKilled bool
 	// UserTime and SystemTime are the CPU time of the leader and the children that it waited for.
 	UserTime, SystemTime time.Duration
@@ -67,7 +68,8 @@ func (s *ExitStatus) String() string {
 	return b.String()
 }
 
-// ExitError is a process's end that is not exit code 0: another code, a signal, or a time-out, whatever the process made of it.
+// ExitError is a process's end that is not exit code 0: another code, a signal, or a time-out,
+// whatever the process made of it.
 type ExitError struct {
 	ExitStatus
 	cause error

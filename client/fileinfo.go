@@ -19,7 +19,8 @@ type FileInfo struct {
 	// UID and GID own it; Owner and Group are their names, empty where they have none.
 	UID, GID     uint32
 	Owner, Group string
-	// Modified, Accessed, Changed and Born are its times; the zero time where the file system does not know one.
+	// Modified, Accessed, Changed and Born are its times; the zero time where the file system does
+	// not know one.
 	Modified, Accessed, Changed, Born time.Time
 	// Inode, Device and Links are as in stat(2).
 	Inode, Device, Links uint64

@@ -13,8 +13,8 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// Paths of the guest are strings whose bytes are carried exactly: absolute, or relative to the user's home. Every file call takes the user with whose rights
-// it is made, as Cmd.User has it.
+// Paths of the guest are strings whose bytes are carried exactly: absolute, or relative to the
+// user's home. Every file call takes the user with whose rights it is made, as Cmd.User has it.
 
 // FileOptions says as whom a file call is made; nil is the guest's default user.
 type FileOptions struct {
@@ -54,7 +54,8 @@ func (c *Client) stat(ctx context.Context, request *guestdv1.StatRequest) (*File
 type ListOptions struct {
 	// User is as in FileOptions.
 	User string
-	// Depth is how many levels are listed: 0 and 1 are the entries, 2 also those of subdirectories, and so on.
+	// Depth is how many levels are listed: 0 and 1 are the entries, 2 also those of subdirectories,
+	// and so on.
 	Depth int
 	// SkipHidden leaves out entries whose name begins with a dot.
 	SkipHidden bool
@@ -62,8 +63,9 @@ type ListOptions struct {
 	Include, Exclude []string
 }
 
-// List lists a directory, in no promised order; a directory comes before what is in it. An entry or subdirectory that could not be looked at
-// comes as an *Error with its Path, and the listing goes on; after any other error it ends.
+// List lists a directory, in no promised order; a directory comes before what is in it. An entry or
+// subdirectory that could not be looked at comes as an *Error with its Path, and the listing goes
+// on; after any other error it ends.
 func (c *Client) List(ctx context.Context, path string, options *ListOptions) iter.Seq2[*FileInfo, error] {
 	if options == nil {
 		options = &ListOptions{}
@@ -184,7 +186,8 @@ func (c *Client) Rename(ctx context.Context, from, to string, options *RenameOpt
 	return fromCall(ctx, err)
 }
 
-// IsMissing tells whether an error means that a path does not exist, or cannot since something on its way is no directory.
+// IsMissing tells whether an error means that a path does not exist, or cannot since something on
+// its way is no directory.
 func IsMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

@@ -10,16 +10,17 @@ import (
 	"time"
 )
 
-// maxAcknowledgement bounds the line with which the monitor answers CONNECT: "OK ", ten digits and a line end are 14 bytes.
+// maxAcknowledgement bounds the line with which the monitor answers CONNECT: "OK ", ten digits and
+// a line end are 14 bytes.
 const maxAcknowledgement = 64
 
-// errNothingListens tells that the guest's kernel runs but nobody listens on the port yet: the monitor closes the connection before
-// its OK. It passes by itself once guestd is up.
+// errNothingListens tells that the guest's kernel runs but nobody listens on the port yet: the
+// monitor closes the connection before its OK. It passes by itself once guestd is up.
 var errNothingListens = errors.New("nothing listens on the guest's port yet")
 
-// handshake asks a monitor's host-side vsock socket for a connection to a guest's port, as Firecracker documents it
-// ("CONNECT PORT\n", answered with "OK HOST_PORT\n"); cloud-hypervisor and vhost-device-vsock speak it too. On success the next byte
-// that conn delivers is guestd's first.
+// handshake asks a monitor's host-side vsock socket for a connection to a guest's port, as
+// Firecracker documents it ("CONNECT PORT\n", answered with "OK HOST_PORT\n"); cloud-hypervisor and
+// vhost-device-vsock speak it too. On success the next byte that conn delivers is guestd's first.
 func handshake(conn net.Conn, port uint32, deadline time.Time) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return fmt.Errorf("setting the handshake's deadline: %w", err)
@@ -37,8 +38,8 @@ func handshake(conn net.Conn, port uint32, deadline time.Time) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// readAcknowledgement reads one line byte by byte: guestd may speak first, so what follows the line belongs to gRPC, and a buffered
-// reader would swallow it.
+// readAcknowledgement reads one line byte by byte: guestd may speak first, so what follows the line
+// belongs to gRPC, and a buffered reader would swallow it.
 func readAcknowledgement(r io.Reader) ([]byte, error) {
 	var line [maxAcknowledgement]byte
 	for n := range line {
@@ -67,7 +68,8 @@ func checkAcknowledgement(line []byte) error {
 	return nil
 }
 
-// closedEarly adds errNothingListens to an error that means that the other side has closed the connection.
+// closedEarly adds errNothingListens to an error that means that the other side has closed the
+// connection.
 func closedEarly(err error) error {
 	if errors.Is(err, io.EOF) || isConnectionClosed(err) {
 		return fmt.Errorf("%w (%w)", errNothingListens, err)

@@ -18,7 +18,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// monitor plays a virtual machine monitor's host-side socket: it reads the CONNECT line and lets answer go on.
+// monitor plays a virtual machine monitor's host-side socket: it reads the CONNECT line and lets
+// answer go on.
 func monitor(t *testing.T, answer func(conn net.Conn, line string)) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "v.sock")
@@ -187,7 +188,8 @@ func TestHandshakeTriesAgainWhileNothingListens(t *testing.T) {
 	}
 }
 
-// A real gRPC server sends its settings before it has read the client's preface: with windows set, a single byte lost there hangs every call.
+// A real gRPC server sends its settings before it has read the client's preface: with windows set,
+// a single byte lost there hangs every call.
 func TestGRPCThroughMonitor(t *testing.T) {
 	guest := filepath.Join(t.TempDir(), "guest.sock")
 	l, err := net.Listen("unix", guest)

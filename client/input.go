@@ -8,8 +8,9 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// inputWindowBytes is how much input may be under way: read from the user and not yet taken over by guestd. It is less than a stream's
-// window, so that sending input never blocks the signals and acknowledgements behind it.
+// inputWindowBytes is how much input may be under way: read from the user and not yet taken over by
+// guestd. It is less than a stream's window, so that sending input never blocks the signals and
+// acknowledgements behind it.
 const inputWindowBytes = 1 << 20
 
 // inputBlock is how much is read at a time, at most.
@@ -18,11 +19,13 @@ const inputBlock = chunkBytes
 // minInputRead is the least room that a read is given; below it a new block is begun.
 const minInputRead = 4 << 10
 
-// inputWindow is the part of a process's input that may have to be sent again. The outbox's mutex guards it.
+// inputWindow is the part of a process's input that may have to be sent again. The outbox's mutex
+// guards it.
 type inputWindow struct {
 	// pieces hold the bytes from accepted on; each is never changed once it is here.
 	pieces [][]byte
-	// accepted is what guestd has, sent what was sent on this link, end what was read so far: offsets in the input.
+	// accepted is what guestd has, sent what was sent on this link, end what was read so far:
+	// offsets in the input.
 	accepted, sent, end uint64
 	eof, eofSent        bool
 	// closed: the program reads no more.
@@ -49,7 +52,8 @@ func (w *inputWindow) rewind(offset uint64) error {
 	return nil
 }
 
-// accept drops what guestd has. An offset behind what it had said is old news; one beyond the input's end is a lie.
+// accept drops what guestd has. An offset behind what it had said is old news; one beyond the
+// input's end is a lie.
 func (w *inputWindow) accept(offset uint64) error {
 	if offset > w.end {
 		return fmt.Errorf("guestd has taken %d bytes of input of which %d were sent", offset, w.end)
@@ -106,8 +110,8 @@ func (w *inputWindow) pieceAt(offset uint64) []byte {
 	return nil
 }
 
-// pumpInput reads the user's input into the window until its end, its error, or the program's closing of it. The error that it
-// returns is the reader's.
+// pumpInput reads the user's input into the window until its end, its error, or the program's
+// closing of it. The error that it returns is the reader's.
 func (o *outbox) pumpInput(r io.Reader) error {
 	var block []byte
 	for {

@@ -40,13 +40,15 @@ func (s attachStream) Recv() (*guestdv1.ProcessEvent, error) {
 	return response.GetEvent(), err
 }
 
-// link is one stream of a session, from its opening to its break. Requests after the first are sent by one goroutine alone, which is
-// started when there is something to send, so that a short command without input costs none.
+// link is one stream of a session, from its opening to its break. Requests after the first are sent
+// by one goroutine alone, which is started when there is something to send, so that a short command
+// without input costs none.
 type link struct {
 	stream processStream
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// sending is closed when the sender has ended; nil before it is started. The session's outbox guards it.
+	// sending is closed when the sender has ended; nil before it is started. The session's outbox
+	// guards it.
 	sending chan struct{}
 }
 

@@ -18,8 +18,18 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// guestdProgram is the guestd that tests against a real one run; TestMain builds it.
-var guestdProgram string
+// programDir is where guestd is built for the tests that run a real one.
+var programDir string
+
+// guestdProgram builds guestd, once and only for a test that wants it: fuzz workers do not.
+var guestdProgram = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(programDir, "guestd")
+	out, err := exec.Command("go", "build", "-o", program, "guestd.internal/cmd/guestd").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building guestd: %w\n%s", err, out)
+	}
+	return program, nil
+})
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -30,12 +40,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	guestdProgram = filepath.Join(dir, "guestd")
-	build := exec.Command("go", "build", "-o", guestdProgram, "guestd.internal/cmd/guestd")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building guestd: %v\n%s", err, out)
-		return 1
-	}
+	programDir = dir
 	code := m.Run()
 	if leaked := leakedGoroutines(); code == 0 && leaked != "" {
 		fmt.Fprintf(os.Stderr, "goroutines are left:\n%s\n", leaked)
@@ -66,9 +71,13 @@ func leakedGoroutines() string {
 // startGuestd starts a real guestd and gives its target.
 func startGuestd(t *testing.T) string {
 	t.Helper()
+	program, err := guestdProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	target := "unix://" + filepath.Join(dir, "s")
-	cmd := exec.Command(guestdProgram, "--listen", target, "--user", fmt.Sprint(os.Getuid()),
+	cmd := exec.Command(program, "--listen", target, "--user", fmt.Sprint(os.Getuid()),
 		"--state-dir", filepath.Join(dir, "state"), "--drain", "0s", "--log-format", "text")
 	var log strings.Builder
 	cmd.Stderr = &log
@@ -100,7 +109,8 @@ func dialTest(t *testing.T, target string, options ...Option) *Client {
 	return c
 }
 
-// fakeGuestd answers as a script says, for what no real guestd does. A call without a script is UNIMPLEMENTED.
+// fakeGuestd answers as a script says, for what no real guestd does. A call without a script is
+// UNIMPLEMENTED.
 type fakeGuestd struct {
 	exec    func(guestdv1.ProcessService_ExecServer) error
 	attach  func(guestdv1.ProcessService_AttachServer) error
@@ -169,11 +179,13 @@ func serveFake(t *testing.T, f *fakeGuestd) (*Client, *cutter) {
 	return dialTest(t, cut.target()), cut
 }
 
-// cutter is a proxy between a client and a guestd that can cut every connection at once, or each after so many bytes.
+// cutter is a proxy between a client and a guestd that can cut every connection at once, or each
+// after so many bytes.
 type cutter struct {
 	listener net.Listener
 	guest    string
-	// limits gives, for a new connection, after how many bytes from and to the guest it is cut; -1 is never.
+	// limits gives, for a new connection, after how many bytes from and to the guest it is cut; -1
+	// is never.
 	limits func() (from, to int)
 
 	mu    sync.Mutex

@@ -7,7 +7,8 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// When output is acknowledged: after so many bytes, or so long after the first byte that is not acknowledged yet.
+// When output is acknowledged: after so many bytes, or so long after the first byte that is not
+// acknowledged yet.
 const (
 	ackBytes    = 256 << 10
 	ackInterval = 100 * time.Millisecond
@@ -16,7 +17,8 @@ const (
 // streamKinds is one more than the greatest OutputStream.
 const streamKinds = int(guestdv1.OutputStream_OUTPUT_STREAM_TERMINAL) + 1
 
-// outbox is what a session has to tell guestd. Everything in it survives a link: what may have been lost with one is sent on the next.
+// outbox is what a session has to tell guestd. Everything in it survives a link: what may have been
+// lost with one is sent on the next.
 type outbox struct {
 	// changed holds a token when there may be something new to send.
 	changed chan struct{}

@@ -65,7 +65,8 @@ type ProcessFilter struct {
 	Labels map[string]string
 }
 
-// Processes lists processes, oldest first: those that run, and those that ended in the last ten minutes. It ends after the first error.
+// Processes lists processes, oldest first: those that run, and those that ended in the last ten
+// minutes. It ends after the first error.
 func (c *Client) Processes(ctx context.Context, filter ProcessFilter) iter.Seq2[*Process, error] {
 	return func(yield func(*Process, error) bool) {
 		request := &guestdv1.ProcessServiceListRequest{Labels: filter.Labels, PageSize: 1000}
@@ -134,9 +135,11 @@ func (c *Client) ResizeProcess(ctx context.Context, id string, size Size) error 
 	return fromCall(ctx, err)
 }
 
-// AttachOptions says how a process is followed; the zero value reads all its output from the start that guestd still has, and types nothing.
+// AttachOptions says how a process is followed; the zero value reads all its output from the start
+// that guestd still has, and types nothing.
 type AttachOptions struct {
-	// Stdin goes to the process's stdin or terminal; nil leaves it alone. Its end closes the process's stdin.
+	// Stdin goes to the process's stdin or terminal; nil leaves it alone. Its end closes the
+	// process's stdin.
 	Stdin io.Reader
 	// Stdout and Stderr are as in Cmd.
 	Stdout, Stderr io.Writer

@@ -33,7 +33,8 @@ type FileReader struct {
 	err    error
 }
 
-// Open opens a file for reading. It returns once guestd has opened it, so that its errors are those of open(2).
+// Open opens a file for reading. It returns once guestd has opened it, so that its errors are those
+// of open(2).
 func (c *Client) Open(ctx context.Context, path string, options *ReadOptions) (*FileReader, error) {
 	if options == nil {
 		options = &ReadOptions{}

@@ -41,7 +41,8 @@ func (s *session) begin(ctx context.Context, stdin io.Reader, keep bool) (*runni
 		r.mu.Unlock()
 		s.cancelled(context.Cause(ctx), keep)
 	})
-	// Not tried again where the connection breaks before the header: whether the process was started is not known then.
+	// Not tried again where the connection breaks before the header: whether the process was
+	// started is not known then.
 	if err := s.open(); err != nil {
 		r.release()
 		s.cancel(err)

@@ -15,8 +15,8 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// reconnectPatience is how long a session goes on trying to come back after its connection broke: guestd keeps its place for as long,
-// since requests leave reconnect_grace at its default.
+// reconnectPatience is how long a session goes on trying to come back after its connection broke:
+// guestd keeps its place for as long, since requests leave reconnect_grace at its default.
 const reconnectPatience = time.Minute
 
 // killPatience is how long a cancelled session waits for the end of the tree that it has killed.
@@ -25,8 +25,9 @@ const killPatience = 5 * time.Second
 // errEndedEarly: guestd ended the call without telling how the process ended.
 var errEndedEarly = errors.New("guestd ended the call before it told the process's end")
 
-// session is a client's view of one process, over as many links as it takes. One goroutine runs it (run) and owns what is not
-// guarded by the outbox; signals, sizes and cancellation come from others.
+// session is a client's view of one process, over as many links as it takes. One goroutine runs it
+// (run) and owns what is not guarded by the outbox; signals, sizes and cancellation come from
+// others.
 type session struct {
 	client *Client
 	ctx    context.Context // ends all of the session's calls; not the user's own
@@ -37,7 +38,8 @@ type session struct {
 
 	// start is Exec's first message; nil for a session that attaches to a process which is there already.
 	start *guestdv1.ExecStart
-	// attach is Attach's first message, of which a copy goes with each attempt; its process is known once the first link is up.
+	// attach is Attach's first message, of which a copy goes with each attempt; its process is
+	// known once the first link is up.
 	attach *guestdv1.ProcessAttach
 
 	id   string
@@ -48,7 +50,8 @@ type session struct {
 	opened atomic.Bool
 }
 
-// newSession prepares a session whose calls outlive ctx's end, so that a cancelled command can be killed and its end be told.
+// newSession prepares a session whose calls outlive ctx's end, so that a cancelled command can be
+// killed and its end be told.
 func (c *Client) newSession(ctx context.Context, reader *guestdv1.OutputReader, stdout, stderr io.Writer) *session {
 	s := &session{client: c, outbox: newOutbox(), attach: &guestdv1.ProcessAttach{Reader: reader}}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
@@ -138,7 +141,8 @@ func (s *session) beginAt(a *guestdv1.ProcessAttached) {
 	s.outbox.beginInput(a.GetInputOffset())
 }
 
-// run receives events, over new links where one breaks, until the process's end is told and every byte before it is delivered.
+// run receives events, over new links where one breaks, until the process's end is told and every
+// byte before it is delivered.
 func (s *session) run() error {
 	for {
 		err := s.receive()
@@ -266,7 +270,8 @@ func (s *session) reconnect(broke error) error {
 	}
 }
 
-// cancelled is called when the user's context is done: it kills the tree and lets run see its end, or leaves the process alone.
+// cancelled is called when the user's context is done: it kills the tree and lets run see its end,
+// or leaves the process alone.
 func (s *session) cancelled(cause error, keep bool) {
 	if keep || !s.opened.Load() {
 		s.cancel(cause)

@@ -176,7 +176,8 @@ func TestGuestdThatTakesMoreInputThanThereIs(t *testing.T) {
 	}
 }
 
-// A guestd that neither ends the process nor the call is left behind killPatience after the context's end.
+// A guestd that neither ends the process nor the call is left behind killPatience after the
+// context's end.
 func TestCancelledThoughGuestdDoesNotAnswer(t *testing.T) {
 	killed := make(chan uint32, 1)
 	client, _ := serveFake(t, &fakeGuestd{exec: func(s guestdv1.ProcessService_ExecServer) error {

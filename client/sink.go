@@ -31,7 +31,8 @@ func (s Stream) String() string {
 	}
 }
 
-// Gap is a range of a stream that guestd dropped before it could be delivered: the log was full and this reader away for too long.
+// Gap is a range of a stream that guestd dropped before it could be delivered: the log was full and
+// this reader away for too long.
 type Gap struct {
 	// Stream is the stream.
 	Stream Stream
@@ -57,8 +58,8 @@ func (s *sink) begin(stream guestdv1.OutputStream, offset uint64) {
 	s.next = offset
 }
 
-// deliver writes what is new of a piece; broke tells that the writer failed at this piece. The error is guestd's fault: it skipped bytes
-// without a word.
+// deliver writes what is new of a piece; broke tells that the writer failed at this piece. The
+// error is guestd's fault: it skipped bytes without a word.
 func (s *sink) deliver(stream guestdv1.OutputStream, offset uint64, data []byte) (broke bool, err error) {
 	s.known[stream] = true
 	if offset > s.next {

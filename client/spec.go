@@ -6,7 +6,8 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// spec translates the command for guestd, which checks it; only what could not be sent at all is refused here.
+// spec translates the command for guestd, which checks it; only what could not be sent at all is
+// refused here.
 func (c *Cmd) spec() (*guestdv1.ProcessSpec, error) {
 	if err := checkText("spec.user", c.User); err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ const (
 	ServiceUnknown Health = "SERVICE_UNKNOWN"
 )
 
-// Health asks whether a service serves, named in full (e.g. "guestd.v1.ProcessService"); the empty name is guestd as a whole. It needs no token.
+// Health asks whether a service serves, named in full (e.g. "guestd.v1.ProcessService"); the empty
+// name is guestd as a whole. It needs no token.
 func (c *Client) Health(ctx context.Context, service string) (Health, error) {
 	return c.check(ctx, service)
 }
@@ -35,7 +36,8 @@ func (c *Client) check(ctx context.Context, service string, options ...grpc.Call
 	return Health(response.GetStatus().String()), nil
 }
 
-// Info describes guestd and its guest. Its fields are those of the proto's GetInfoResponse, where each is documented.
+// Info describes guestd and its guest. Its fields are those of the proto's GetInfoResponse, where
+// each is documented.
 type Info struct {
 	Version, Commit, APIVersion           string
 	InstanceID, BootID                    string

@@ -150,7 +150,8 @@ func parseTCP(rest string) (target, error) {
 	return target{transport: transportTCP, address: net.JoinHostPort(host, strconv.Itoa(int(port)))}, nil
 }
 
-// parseNumber reads a CID or a port: 1 to 4,294,967,294. Zero and the greatest number are wildcards in vsock(7), which name nobody.
+// parseNumber reads a CID or a port: 1 to 4,294,967,294. Zero and the greatest number are wildcards
+// in vsock(7), which name nobody.
 func parseNumber(what, text string) (uint32, error) {
 	if text == "" {
 		return 0, fmt.Errorf("the %s is missing", what)

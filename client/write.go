@@ -24,8 +24,8 @@ const (
 	AtOffset
 )
 
-// WriteOptions says how a file is written; nil means all defaults: it replaces the file at once, keeps an existing file's mode and owner, and makes missing
-// parent directories.
+// WriteOptions says how a file is written; nil means all defaults: it replaces the file at once,
+// keeps an existing file's mode and owner, and makes missing parent directories.
 type WriteOptions struct {
 	// User is as in FileOptions.
 	User string
@@ -40,7 +40,8 @@ type WriteOptions struct {
 	Offset    uint64
 	// Fsync commits only when the contents are on the disk.
 	Fsync bool
-	// Size is how many bytes will come, SHA256 their sum (32 bytes); guestd refuses what does not match. Nil is no check.
+	// Size is how many bytes will come, SHA256 their sum (32 bytes); guestd refuses what does not
+	// match. Nil is no check.
 	Size   *uint64
 	SHA256 []byte
 }
@@ -57,8 +58,8 @@ type WriteResult struct {
 	InPlace bool
 }
 
-// FileWriter writes a file of the guest. It is for one goroutine, and ends with Commit or Abort; until Commit a file that is being replaced
-// is as it was.
+// FileWriter writes a file of the guest. It is for one goroutine, and ends with Commit or Abort;
+// until Commit a file that is being replaced is as it was.
 type FileWriter struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -69,7 +70,8 @@ type FileWriter struct {
 // errWriteEnded: a write after Commit or Abort.
 var errWriteEnded = errors.New("guestd client: the file was committed or aborted already")
 
-// Create begins to write a file. Whether guestd can write it is told by Write at some time, and by Commit at the latest.
+// Create begins to write a file. Whether guestd can write it is told by Write at some time, and by
+// Commit at the latest.
 func (c *Client) Create(ctx context.Context, path string, options *WriteOptions) (*FileWriter, error) {
 	header, err := writeHeader(path, options)
 	if err != nil {
@@ -168,7 +170,8 @@ func (w *FileWriter) send(request *guestdv1.WriteRequest) error {
 	return w.err
 }
 
-// Commit makes what was written the file, and returns when guestd has done so. The error is guestd's, or the first that Write has met.
+// Commit makes what was written the file, and returns when guestd has done so. The error is
+// guestd's, or the first that Write has met.
 func (w *FileWriter) Commit() (*WriteResult, error) {
 	if w.err != nil {
 		return nil, w.err
@@ -185,7 +188,8 @@ func (w *FileWriter) Commit() (*WriteResult, error) {
 	}, nil
 }
 
-// Abort gives the write up: a file that was being replaced stays as it was. After Commit it does nothing, so it may be deferred.
+// Abort gives the write up: a file that was being replaced stays as it was. After Commit it does
+// nothing, so it may be deferred.
 func (w *FileWriter) Abort() {
 	if w.err == nil {
 		w.end(errWriteEnded)

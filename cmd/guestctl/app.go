@@ -73,7 +73,8 @@ func (a *app) targetURI() string {
 	return os.Getenv(envTarget)
 }
 
-// token reads the token from --token-file, or the environment; never from an argument, which others could see.
+// token reads the token from --token-file, or the environment; never from an argument, which others
+// could see.
 func (a *app) token() (string, error) {
 	if a.tokenFile == "" {
 		return os.Getenv(envToken), nil

@@ -18,8 +18,9 @@ func newAttach(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [-i] [--from OUT[,ERR]|now] ID",
 		Short: "Follow a process that runs, or ran",
-		Long: `Follow a process that was started with exec -d or by another client: its output from the start on, as far as guestd still has it, and its exit code, as if it had
-been started here. A process in a terminal takes the local terminal's place. Signals end the attachment, and the process goes on.`,
+		Long: `Follow a process that was started with exec -d or by another client: its output from the start on,
+as far as guestd still has it, and its exit code, as if it had been started here. A process in a
+terminal takes the local terminal's place. Signals end the attachment, and the process goes on.`,
 		Example: `  guestctl attach p-3k5r2m7q8w2xj
   guestctl attach --from now p-3k5r2m7q8w2xj`,
 		Args: exactly(1, "one process id"),

@@ -28,10 +28,12 @@ func newCp(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp [flags] SOURCE DESTINATION",
 		Short: "Copy a file into or out of the guest",
-		Long: `Copy a file into the guest, or out of it. Paths of the guest begin with a colon; those without a slash behind it start at the user's home. A single
-hyphen is stdin or stdout. A destination that is a directory gets the file under its own name.
+		Long: `Copy a file into the guest, or out of it. Paths of the guest begin with a colon; those without a
+slash behind it start at the user's home. A single hyphen is stdin or stdout. A destination that
+is a directory gets the file under its own name.
 
-The file's mode is kept. What was there is replaced at once, when all has arrived: an interrupted copy leaves no half file.`,
+The file's mode is kept. What was there is replaced at once, when all has arrived: an interrupted
+copy leaves no half file.`,
 		Example: `  guestctl cp report.csv :/srv/data/
   guestctl cp :/var/log/syslog .
   tar c src | guestctl cp - :src.tar
@@ -60,7 +62,8 @@ func (a *app) cp(ctx context.Context, f cpFlags, source, destination string) err
 	}
 }
 
-// guestPath tells whether a path is the guest's, and without its colon which. The colon alone is the home.
+// guestPath tells whether a path is the guest's, and without its colon which. The colon alone is
+// the home.
 func guestPath(text string) (string, bool) {
 	name, is := strings.CutPrefix(text, ":")
 	if is && name == "" {

@@ -25,10 +25,12 @@ func newExec(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] [--] COMMAND [ARG]...",
 		Short: "Run a command",
-		Long: `Run a command in the guest. Its stdout, stderr and exit code are guestctl's; signals that guestctl gets are passed on to it.
+		Long: `Run a command in the guest. Its stdout, stderr and exit code are guestctl's; signals that guestctl
+gets are passed on to it.
 
-Its stdin is empty unless -i is given, so that exec in a loop eats nobody's input. With -t it runs in a terminal. With -d it goes on by itself,
-and its process id is printed for attach, wait and kill.`,
+Its stdin is empty unless -i is given, so that exec in a loop eats nobody's input. With -t it runs
+in a terminal. With -d it goes on by itself, and its process id is printed for attach, wait and
+kill.`,
 		Example: `  guestctl exec -- ls -l /
   guestctl exec -u root -w /srv -e PORT=8080 -- ./server
   tar c . | guestctl exec -i -- tar x -C /tmp
@@ -114,7 +116,8 @@ func (f *execFlags) command(c *client.Client, args []string) (*client.Cmd, error
 	return cmd, nil
 }
 
-// runInTerminal runs a command in a terminal of the guest that takes the place of the local one. Without keys nothing is typed into it.
+// runInTerminal runs a command in a terminal of the guest that takes the place of the local one.
+// Without keys nothing is typed into it.
 func (a *app) runInTerminal(ctx context.Context, cmd *client.Cmd, keys bool) error {
 	cmd.Terminal = a.sizeForGuest()
 	cmd.Stdout = a.stdout

@@ -28,8 +28,9 @@ func (a *app) follow(r remote) error {
 	return r.Wait()
 }
 
-// followTerminal passes the terminal's size on to a process in a terminal, and waits for its end. The keys for signals are typed into the guest's
-// terminal; a signal to guestctl itself means that the local one is gone, and calls end.
+// followTerminal passes the terminal's size on to a process in a terminal, and waits for its end.
+// The keys for signals are typed into the guest's terminal; a signal to guestctl itself means that
+// the local one is gone, and calls end.
 func (a *app) followTerminal(r remote, end func(signalError)) error {
 	stop := a.followSize(func(size client.Size) { _ = r.Resize(size) })
 	defer stop()

@@ -1,11 +1,14 @@
-// Command guestctl drives guestd from a host's command line: it runs commands, opens shells, runs code and moves files in a guest.
+// Command guestctl drives guestd from a host's command line: it runs commands, opens shells, runs
+// code and moves files in a guest.
 //
-// Each verb stands in a file of its own and is a thin layer over package client; what verbs share is in files named after it. guestctl
-// talks to a guest through the API alone, never to guestd's packages; where no target is named it starts a guestd of its own, as a program,
-// for the one command.
+// Each verb stands in a file of its own and is a thin layer over package client; what verbs share
+// is in files named after it. guestctl talks to a guest through the API alone, never to guestd's
+// packages; where no target is named it starts a guestd of its own, as a program, for the one
+// command.
 //
-// Goroutines: the signal dispatcher lives as long as main; a private guestd is watched by one goroutine, which main waits for. A terminal that was made raw is
-// restored on every return from main, signals and panics of the verb included.
+// Goroutines: the signal dispatcher lives as long as main; a private guestd is watched by one
+// goroutine, which main waits for. A terminal that was made raw is restored on every return from
+// main, signals and panics of the verb included.
 package main
 
 import (

@@ -100,7 +100,8 @@ func guestctl(t *testing.T, env []string, stdin string, args ...string) outcome 
 // exitCodeOf is the code as a shell would show it.
 func exitCodeOf(cmd *exec.Cmd) int { return cmd.ProcessState.ExitCode() }
 
-// want fails the test unless guestctl did exactly this; stderr need only contain its text, and must be empty where that is.
+// want fails the test unless guestctl did exactly this; stderr need only contain its text, and must
+// be empty where that is.
 func (o outcome) want(t *testing.T, code int, stdout, stderr string) {
 	t.Helper()
 	if o.code != code || o.stdout != stdout || !strings.Contains(o.stderr, stderr) || (stderr == "") != (o.stderr == "") {

@@ -22,7 +22,8 @@ func (a *app) printJSON(object any) error {
 	return encoder.Encode(object)
 }
 
-// jsonPath is a path of the guest in JSON, which cannot carry bytes that are not UTF-8: then Base64 has them.
+// jsonPath is a path of the guest in JSON, which cannot carry bytes that are not UTF-8: then Base64
+// has them.
 type jsonPath struct {
 	Path   string `json:"path"`
 	Base64 string `json:"path_base64,omitempty"`
@@ -36,7 +37,8 @@ func newJSONPath(path string) jsonPath {
 	return p
 }
 
-// showName makes a name safe for a terminal: one that could move the cursor or hide itself is quoted. Elsewhere it stays as it is.
+// showName makes a name safe for a terminal: one that could move the cursor or hide itself is
+// quoted. Elsewhere it stays as it is.
 func (a *app) showName(name string) string {
 	if !isTerminal(a.stdout) {
 		return name

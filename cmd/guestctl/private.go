@@ -21,7 +21,8 @@ const (
 	privateStopTimeout  = 5 * time.Second
 )
 
-// privateGuestd is a guestd that serves one guestctl only. It is ended by stop; should guestctl die without that, the kernel sends it SIGTERM.
+// privateGuestd is a guestd that serves one guestctl only. It is ended by stop; should guestctl die
+// without that, the kernel sends it SIGTERM.
 type privateGuestd struct {
 	dir     string // its socket, state and log; only we may enter
 	process *os.Process
@@ -54,10 +55,12 @@ func startPrivateGuestd(ctx context.Context) (_ *privateGuestd, err error) {
 	return p, nil
 }
 
-// maxPrivateDir is the longest folder that leaves room for the names of guestd's and its kernels' sockets, which the kernel limits to 107 bytes.
+// maxPrivateDir is the longest folder that leaves room for the names of guestd's and its kernels'
+// sockets, which the kernel limits to 107 bytes.
 const maxPrivateDir = 60
 
-// makePrivateDir makes a folder that only we may enter: where temporary files go, or in /tmp where that path is too long for sockets.
+// makePrivateDir makes a folder that only we may enter: where temporary files go, or in /tmp where
+// that path is too long for sockets.
 func makePrivateDir() (string, error) {
 	const pattern = "guestctl-*"
 	parent := os.TempDir()
@@ -83,7 +86,8 @@ func (p *privateGuestd) start(program string) error {
 	}
 	started := make(chan error, 1)
 	go func() {
-		// The death signal comes when the thread that started the process ends, so this one waits with it.
+		// The death signal comes when the thread that started the process ends, so this one waits
+		// with it.
 		runtime.LockOSThread()
 		defer close(p.ended)
 		err := cmd.Start()

@@ -16,7 +16,8 @@ const (
 	progressInterval = 200 * time.Millisecond
 )
 
-// progress shows how far a transfer has got, in one line of a terminal that is drawn anew. Its one goroutine ends with end.
+// progress shows how far a transfer has got, in one line of a terminal that is drawn anew. Its one
+// goroutine ends with end.
 type progress struct {
 	name  string
 	total uint64 // 0 is not known
@@ -29,7 +30,8 @@ type progress struct {
 	count uint64
 }
 
-// newProgress begins to show a transfer on stderr; where that is no terminal, or quiet is set, nothing is shown.
+// newProgress begins to show a transfer on stderr; where that is no terminal, or quiet is set,
+// nothing is shown.
 func (a *app) newProgress(name string, total uint64, quiet bool) *progress {
 	p := &progress{name: quoteUnprintable(name), total: total, out: a.stderr, start: time.Now()}
 	if quiet || !isTerminal(a.stderr) {
@@ -98,8 +100,8 @@ func (p *progress) end() {
 	<-p.done
 }
 
-// progressLine is "name  45%  12.3 MiB  5.6 MiB/s  00:12 ETA", with the name cut to what width leaves for it. Without a total, and once
-// the end is reached, the time is the one that passed.
+// progressLine is "name  45%  12.3 MiB  5.6 MiB/s  00:12 ETA", with the name cut to what width
+// leaves for it. Without a total, and once the end is reached, the time is the one that passed.
 func progressLine(name string, count, total uint64, elapsed time.Duration, width int) string {
 	rate := float64(count) / max(elapsed.Seconds(), 1e-3)
 	percent, clock := "", clockTime(elapsed)

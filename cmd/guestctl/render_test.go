@@ -197,3 +197,11 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("a long line has %d characters", utf8.RuneCountInString(got))
 	}
 }
+
+func TestHelpIsWrapped(t *testing.T) {
+	got := wrapText("one two three\nfour\n\n  a list   stays as it is\n  here\n\nverylongword x", 9)
+	const want = "one two\nthree\nfour\n\n  a list   stays as it is\n  here\n\nverylongword\nx"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// replaceFile makes what r gives the contents of a local file, at once and with the given mode. What goes wrong on the way leaves the old file
-// whole and nothing beside it. A link is followed; a device or FIFO is written to as it is.
+// replaceFile makes what r gives the contents of a local file, at once and with the given mode.
+// What goes wrong on the way leaves the old file whole and nothing beside it. A link is followed; a
+// device or FIFO is written to as it is.
 func replaceFile(name string, r io.Reader, mode fs.FileMode) (err error) {
 	name, special, err := resolveDestination(name)
 	if err != nil {
@@ -46,7 +47,8 @@ func replaceFile(name string, r io.Reader, mode fs.FileMode) (err error) {
 	return temporary.Close()
 }
 
-// resolveDestination follows links to what will be replaced, and tells whether it is a device, FIFO or socket.
+// resolveDestination follows links to what will be replaced, and tells whether it is a device, FIFO
+// or socket.
 func resolveDestination(name string) (_ string, special bool, err error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -65,6 +65,7 @@ func newRoot(a *app) *cobra.Command {
 		&cobra.Group{ID: groupGuest, Title: "The guest:"},
 	)
 	addVerbs(root, a)
+	wrapHelp(root)
 	return root
 }
 

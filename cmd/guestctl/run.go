@@ -25,12 +25,15 @@ func newRun(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] (-c CODE | FILE | -)",
 		Short: "Run code",
-		Long: `Run code in the guest: Python unless --language or --context says otherwise. Variables, imports and files last from one run to the next, as in a notebook.
+		Long: `Run code in the guest: Python unless --language or --context says otherwise. Variables, imports
+and files last from one run to the next, as in a notebook.
 
-Text goes to stdout and stderr as it comes; the value of the last expression follows on stdout. Pictures are shown where the terminal can (kitty, iTerm2), and saved
-and named elsewhere. input() reads the next line of stdin. Ctrl-C interrupts the code, and its variables stay.
+Text goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
+Pictures are shown where the terminal can (kitty, iTerm2), and saved and named elsewhere. input()
+reads the next line of stdin. Ctrl-C interrupts the code, and its variables stay.
 
-The exit code is 1 after an error in the code, 124 after a time-out. --json prints the events, one a line.`,
+The exit code is 1 after an error in the code, 124 after a time-out. --json prints the events, one
+a line.`,
 		Example: `  guestctl run -c 'x = 21'; guestctl run -c 'x * 2'
   guestctl run analysis.py
   guestctl run --save-dir charts - < plot.py

@@ -13,16 +13,19 @@ import (
 	"guestd.internal/client"
 )
 
-// errNotAwaited ends the wait for a line when the code no longer waits for one: it was interrupted, or has ended.
+// errNotAwaited ends the wait for a line when the code no longer waits for one: it was interrupted,
+// or has ended.
 var errNotAwaited = errors.New("the code waits for no line")
 
-// lineInput answers code's input() from stdin, a line at a time and beside the events, since the code may end while a line is awaited. Its goroutine, one
-// at a time, ends with the line, or with close.
+// lineInput answers code's input() from stdin, a line at a time and beside the events, since the
+// code may end while a line is awaited. Its goroutine, one at a time, ends with the line, or with
+// close.
 type lineInput struct {
 	app       *app
 	execution *client.Execution
 	used      bool // stdin was the code
-	// stdin, lines and wait, which ends the wait for a line, are of one goroutine at a time: the code asks again only when it was answered.
+	// stdin, lines and wait, which ends the wait for a line, are of one goroutine at a time: the
+	// code asks again only when it was answered.
 	stdin stdinReader
 	lines *bufio.Reader
 	wait  context.Context
@@ -73,7 +76,8 @@ func (i *lineInput) interruptOnSignal(ctx context.Context) func(signalError) {
 	}
 }
 
-// ask shows a request, and begins to wait for its line. Where no answer can be given the code would wait until its time-out, so it is interrupted.
+// ask shows a request, and begins to wait for its line. Where no answer can be given the code would
+// wait until its time-out, so it is interrupted.
 func (i *lineInput) ask(ctx context.Context, request client.InputRequest) error {
 	show, err := i.prompt(request)
 	if err != nil {

@@ -51,7 +51,8 @@ func inlineProtocol(getenv func(string) string) func([]byte) string {
 	}
 }
 
-// kittyPicture is a PNG in kitty's graphics protocol, which takes at most 4,096 bytes of Base64 at a time.
+// kittyPicture is a PNG in kitty's graphics protocol, which takes at most 4,096 bytes of Base64 at
+// a time.
 func kittyPicture(png []byte) string {
 	const most = 4096
 	var b strings.Builder

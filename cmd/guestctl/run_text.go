@@ -7,7 +7,8 @@ import (
 	"guestd.internal/client"
 )
 
-// textView prints events for people: text as it comes, values behind it, pictures shown or saved, notices on stderr.
+// textView prints events for people: text as it comes, values behind it, pictures shown or saved,
+// notices on stderr.
 type textView struct {
 	app      *app
 	pictures pictureView
@@ -53,7 +54,8 @@ func (v *textView) text(t client.Text) error {
 	return err
 }
 
-// result shows a picture as such, and anything else as text, for which every kernel gives a representation.
+// result shows a picture as such, and anything else as text, for which every kernel gives a
+// representation.
 func (v *textView) result(r client.Result) error {
 	for _, part := range r.Parts {
 		if part.TruncatedBytes > 0 {
@@ -69,7 +71,8 @@ func (v *textView) result(r client.Result) error {
 	return nil
 }
 
-// clear clears the current line, which is what progress bars need; a scrolled terminal cannot take more back.
+// clear clears the current line, which is what progress bars need; a scrolled terminal cannot take
+// more back.
 func (v *textView) clear() error {
 	if !isTerminal(v.app.stdout) {
 		return nil

@@ -11,7 +11,8 @@ func newShell(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell [-u USER]",
 		Short: "Open a login shell in a terminal",
-		Long: `Open the user's login shell in a terminal of the guest. Where stdin is no terminal the shell reads its commands from there, without a terminal.
+		Long: `Open the user's login shell in a terminal of the guest. Where stdin is no terminal the shell reads
+its commands from there, without a terminal.
 
 exit, Ctrl-D or the end of the connection end it; its exit code is guestctl's.`,
 		Example: `  guestctl shell

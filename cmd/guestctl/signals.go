@@ -12,7 +12,8 @@ type signalError syscall.Signal
 
 func (s signalError) Error() string { return syscall.Signal(s).String() }
 
-// endingSignals ask a program to end. One that guestctl's parent has set to be ignored, as nohup and `&` do, stays ignored.
+// endingSignals ask a program to end. One that guestctl's parent has set to be ignored, as nohup
+// and `&` do, stays ignored.
 var endingSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
 
 // forwardedSignals are those that a command is sent when guestctl gets them while it runs.
@@ -28,7 +29,8 @@ type signalWatch struct {
 }
 
 func watchSignals() *signalWatch {
-	// A closed stdout is an error of its Write, so that the command is told and everything is put away. Ignoring the signal instead would be inherited by guestd.
+	// A closed stdout is an error of its Write, so that the command is told and everything is put
+	// away. Ignoring the signal instead would be inherited by guestd.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	w := &signalWatch{incoming: make(chan os.Signal, 16), done: make(chan struct{}), handler: func(signalError) {}}
 	w.listen(endingSignals)

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stdinReader reads stdin for as long as a context lasts: a Read on a terminal or pipe cannot be broken off otherwise, and Ctrl-C would seem to do
-// nothing. What such a Read gets later is kept for the next one. It is for one goroutine; its own ends with the Read that it waits in.
+// stdinReader reads stdin for as long as a context lasts: a Read on a terminal or pipe cannot be
+// broken off otherwise, and Ctrl-C would seem to do nothing. What such a Read gets later is kept
+// for the next one. It is for one goroutine; its own ends with the Read that it waits in.
 type stdinReader struct {
 	file    *os.File
 	pending chan stdinBlock // of the Read that is under way; nil without one

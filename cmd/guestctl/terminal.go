@@ -54,7 +54,8 @@ func terminalSize(files ...*os.File) (client.Size, bool) {
 	return client.Size{}, false
 }
 
-// followSize tells the terminal's size whenever it changes, and once at the start since it may have changed meanwhile. Its goroutine ends with stop.
+// followSize tells the terminal's size whenever it changes, and once at the start since it may have
+// changed meanwhile. Its goroutine ends with stop.
 func (a *app) followSize(tell func(client.Size)) (stop func()) {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, syscall.SIGWINCH)

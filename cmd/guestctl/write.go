@@ -23,8 +23,8 @@ func newWrite(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "write [flags] PATH",
 		Short: "Write stdin to a file",
-		Long: `Write stdin to a file of the guest. The file is replaced at once when stdin ends: until then, and if the command is broken off, the old one
-is whole. Missing parent directories are made.`,
+		Long: `Write stdin to a file of the guest. The file is replaced at once when stdin ends: until then, and
+if the command is broken off, the old one is whole. Missing parent directories are made.`,
 		Example: `  echo hello | guestctl write /tmp/hello.txt
   date | guestctl write --append log.txt`,
 		Args: exactly(1, "one path"),
