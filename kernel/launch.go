@@ -52,10 +52,12 @@ type launcher struct {
 	cfg      *Config
 	acc      account.Account
 	language string
+	dir      string         // working directory, absolute; "" is the user's home
+	env      []spawn.EnvVar // the context's own changes to the environment
 }
 
 // environment is what everything of the context runs with: our defaults, the
-// guest's, and for a kernel its own folder.
+// guest's, the context's, and for a kernel its own folder.
 func (l *launcher) environment(private string) []string {
 	defaults := []spawn.EnvVar{
 		{Name: "MPLBACKEND", Value: "module://matplotlib_inline.backend_inline"},
@@ -68,7 +70,7 @@ func (l *launcher) environment(private string) []string {
 	if l.cfg.Environment != nil {
 		configured = l.cfg.Environment()
 	}
-	return spawn.BuildEnv(l.acc, defaults, configured)
+	return spawn.BuildEnv(l.acc, defaults, configured, l.env)
 }
 
 func getenv(env []string) func(string) string {
@@ -181,8 +183,12 @@ func (l *launcher) process(cmd command, dir *folder, stderr *os.File) spawn.Comm
 	}
 }
 
-// workingDirectory is the user's home, or / where that does not exist.
+// workingDirectory is the context's; without one the user's home, or / where that
+// does not exist.
 func (l *launcher) workingDirectory() string {
+	if l.dir != "" {
+		return l.dir
+	}
 	err := fscred.Do(l.acc, func() error {
 		if info, err := os.Stat(l.acc.Home); err != nil || !info.IsDir() {
 			return fs.ErrNotExist
