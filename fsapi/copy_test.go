@@ -351,20 +351,7 @@ func TestCopyEndsWithItsContext(t *testing.T) {
 
 func TestCopyDepthIsBounded(t *testing.T) {
 	f := newFixture(t)
-	dir, err := os.Open(f.mkdir("deep"))
-	must(t, err)
-	at := int(dir.Fd())
-	for range maxCopyDepth + 5 {
-		must(t, unix.Mkdirat(at, "d", 0o777))
-		next, err := unix.Openat(at, "d", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		must(t, err)
-		if at != int(dir.Fd()) {
-			unix.Close(at)
-		}
-		at = next
-	}
-	unix.Close(at)
-	must(t, dir.Close())
+	f.deepTree("deep", maxCopyDepth+5)
 	wantErr(t, "a deep tree", f.copyErr("deep", "copy", CopyOptions{Recursive: true}), ErrTooDeep)
 }
 

@@ -1,8 +1,10 @@
 package fsapi
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 )
@@ -57,6 +59,71 @@ func FuzzParseDirent(f *testing.F) {
 				t.Fatalf("entry %q", entry.name)
 			}
 			buf = rest
+		}
+	})
+}
+
+// FuzzLineReader compares with splitting everything at once, whatever the pieces
+// that a file is read in.
+func FuzzLineReader(f *testing.F) {
+	f.Add([]byte("one\ntwo\r\n\nlast"), uint8(3), uint8(5))
+	f.Add([]byte("\n\n\r\n"), uint8(1), uint8(1))
+	f.Add(bytes.Repeat([]byte("long "), 100), uint8(7), uint8(20))
+	f.Fuzz(func(t *testing.T, data []byte, piece, limit uint8) {
+		size, most := int(piece)+1, int(limit)+1
+		rest := data
+		var r lineReader
+		r.reset(most, func(p []byte) (int, error) {
+			if len(rest) == 0 {
+				return 0, io.EOF
+			}
+			n := copy(p[:min(size, len(p))], rest)
+			rest = rest[n:]
+			return n, nil
+		})
+		binary, err := r.binary()
+		if err != nil || binary != (bytes.IndexByte(data[:min(len(data), binaryProbe)], 0) >= 0) {
+			t.Fatalf("binary: %v, %v", binary, err)
+		}
+		want := bytes.Split(data, []byte("\n"))
+		if len(want[len(want)-1]) == 0 {
+			want = want[:len(want)-1]
+		}
+		for i, line := range want {
+			cut := len(line) > most
+			if line = line[:min(len(line), most)]; !cut {
+				line = bytes.TrimSuffix(line, []byte("\r"))
+			}
+			got, truncated, err := r.next()
+			if err != nil || !bytes.Equal(got, line) || truncated != cut || r.number != uint64(i+1) {
+				t.Fatalf("line %d: %q, %v, %v; want %q, %v", r.number, got, truncated, err, line, cut)
+			}
+		}
+		if _, _, err := r.next(); err != io.EOF {
+			t.Fatalf("at the end: %v", err)
+		}
+	})
+}
+
+// FuzzPattern checks that looking for the required literal first loses nothing.
+func FuzzPattern(f *testing.F) {
+	for _, pattern := range []string{"a.*b", "(foo)+|x", "(?i)k", "\\xff", "a{2}b?", "\uFFFDx"} {
+		f.Add(pattern, []byte("aab foo \xffx K"))
+	}
+	f.Fuzz(func(t *testing.T, pattern string, line []byte) {
+		p, err := compilePattern(pattern, false)
+		if err != nil {
+			return
+		}
+		if got, want := p.match(line), p.re.Match(line); got != want {
+			t.Errorf("%q matches %q: %v, without the literal %q %v", pattern, line, got, p.literal, want)
+		}
+		end := 0
+		for _, r := range p.ranges(line, len(line)) {
+			if r.Start < end || r.End <= r.Start || r.End > len(line) {
+				t.Errorf("range %v after %d in %d bytes", r, end, len(line))
+			}
+			end = r.End
 		}
 	})
 }

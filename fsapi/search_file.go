@@ -1,0 +1,147 @@
+package fsapi
+
+import (
+	"cmp"
+	"errors"
+	"io"
+)
+
+const (
+	// maxLineText is how much of a line is told.
+	maxLineText = 64 << 10
+	// maxContextText is how much of all context lines of a match is told.
+	maxContextText = 768 << 10
+)
+
+// searchFile tells which lines of an open file match.
+func (s *searcher) searchFile(f found) error {
+	s.lines.reset(maxMatchedLine, readDescriptor(s.ctx, f.fd))
+	binary, err := s.lines.binary()
+	if err != nil || binary && !s.opts.Binary {
+		return err
+	}
+	out := newMatchContext(f, s.opts.Before, s.opts.After, s.fn)
+	matches := uint64(0)
+	for ended := false; !ended || out.wantsMore(); {
+		line, truncated, err := s.lines.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			if _, isRead := errors.AsType[*readError](err); isRead {
+				err = cmp.Or(out.flush(), err) // what was read is told
+			}
+			return err
+		}
+		if ended || !s.pattern.match(line) {
+			if err := out.other(s.lines.number, line, truncated); err != nil {
+				return err
+			}
+			continue
+		}
+		s.count()
+		if binary {
+			return s.fn(SearchMatch{Path: f.path, Type: f.kind, Binary: true})
+		}
+		if err := out.match(s.lines.number, line, truncated, s.pattern); err != nil {
+			return err
+		}
+		matches++
+		if limit := s.opts.MaxMatchesPerFile; limit > 0 && matches >= limit {
+			ended = true
+		}
+		ended = ended || s.done
+	}
+	return out.flush()
+}
+
+// matchContext gathers the lines around a file's matches. Each line is told once:
+// what one match has told as what is behind it is not in front of the next.
+type matchContext struct {
+	file  found
+	after int
+	cut   int // how much of a context line is told
+	fn    func(SearchMatch) error
+
+	pending *SearchMatch // the last match, while lines behind it are still wanted
+	// ring are the last lines that nobody was told, count of them, the oldest at
+	// first; their memory is used again.
+	ring         []SearchLine
+	first, count int
+}
+
+func newMatchContext(f found, before, after int, fn func(SearchMatch) error) *matchContext {
+	return &matchContext{
+		file: f, after: after, fn: fn, ring: make([]SearchLine, before),
+		cut: min(maxLineText, maxContextText/max(before+after, 1)),
+	}
+}
+
+// wantsMore says that the last match's context is not complete.
+func (c *matchContext) wantsMore() bool { return c.pending != nil }
+
+// match takes a line that matches.
+func (c *matchContext) match(number uint64, line []byte, truncated bool, pattern *linePattern) error {
+	if err := c.flush(); err != nil {
+		return err
+	}
+	told := newSearchLine(nil, number, line, truncated, maxLineText)
+	c.pending = &SearchMatch{
+		Path: c.file.path, Type: c.file.kind, Line: &told,
+		Ranges: pattern.ranges(line, len(told.Text)), Before: c.takeRing(),
+	}
+	if c.after == 0 {
+		return c.flush()
+	}
+	return nil
+}
+
+// other takes a line that is at most context.
+func (c *matchContext) other(number uint64, line []byte, truncated bool) error {
+	if c.pending != nil {
+		c.pending.After = append(c.pending.After, newSearchLine(nil, number, line, truncated, c.cut))
+		if len(c.pending.After) == c.after {
+			return c.flush()
+		}
+		return nil
+	}
+	if len(c.ring) == 0 {
+		return nil
+	}
+	at := &c.ring[(c.first+c.count)%len(c.ring)]
+	*at = newSearchLine(at.Text[:0], number, line, truncated, c.cut)
+	if c.count < len(c.ring) {
+		c.count++
+	} else {
+		c.first = (c.first + 1) % len(c.ring)
+	}
+	return nil
+}
+
+// takeRing empties the ring into lines of their own.
+func (c *matchContext) takeRing() []SearchLine {
+	var lines []SearchLine
+	for i := range c.count {
+		line := c.ring[(c.first+i)%len(c.ring)]
+		line.Text = append([]byte(nil), line.Text...)
+		lines = append(lines, line)
+	}
+	c.first, c.count = 0, 0
+	return lines
+}
+
+// flush tells the last match.
+func (c *matchContext) flush() error {
+	if c.pending == nil {
+		return nil
+	}
+	match := *c.pending
+	c.pending = nil
+	return c.fn(match)
+}
+
+// newSearchLine copies a line, as far as it is told, to the end of buf.
+func newSearchLine(buf []byte, number uint64, line []byte, truncated bool, limit int) SearchLine {
+	text := line[:min(len(line), limit)]
+	return SearchLine{Number: number, Text: append(buf, text...), Truncated: truncated || len(line) > limit}
+}

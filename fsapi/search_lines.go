@@ -1,0 +1,151 @@
+package fsapi
+
+import (
+	"bytes"
+	"context"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxMatchedLine is how much of a line is matched.
+	maxMatchedLine = 1 << 20
+	// searchRead is how much is read at once; the context is looked at before.
+	searchRead = 64 << 10
+	// binaryProbe is how much of a file tells whether it is binary.
+	binaryProbe = 8 << 10
+)
+
+// readError is a failure to read the file, as opposed to one of whoever gets the
+// matches.
+type readError struct{ err error }
+
+func (e *readError) Error() string { return e.err.Error() }
+func (e *readError) Unwrap() error { return e.err }
+
+// lineReader reads a file line by line. Its buffer grows with the longest line
+// up to limit, and serves one file after the other.
+type lineReader struct {
+	// read reads the file; io.EOF is its end.
+	read  func([]byte) (int, error)
+	limit int // of a line's length; more of it is skipped
+
+	buf        []byte
+	start, end int // what of buf is not handed out yet
+	searched   int // up to here there is no line end
+	number     uint64
+	atEnd      bool
+	skip       bool // the rest of the line that was handed out
+}
+
+// reset makes the reader read another file.
+func (r *lineReader) reset(limit int, read func([]byte) (int, error)) {
+	*r = lineReader{read: read, limit: limit, buf: r.buf}
+}
+
+// readDescriptor reads a file, as long as ctx lasts.
+func readDescriptor(ctx context.Context, fd int) func([]byte) (int, error) {
+	return func(p []byte) (int, error) {
+		if err := context.Cause(ctx); err != nil {
+			return 0, err
+		}
+		n, err := retry(func() (int, error) { return unix.Read(fd, p) })
+		switch {
+		case err != nil:
+			return 0, &readError{err}
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}
+
+// binary says whether there is a NUL byte in the file's beginning. It is for
+// before the first next.
+func (r *lineReader) binary() (bool, error) {
+	for !r.atEnd && r.end < binaryProbe {
+		if err := r.fill(); err != nil {
+			return false, err
+		}
+	}
+	return bytes.IndexByte(r.buf[:min(r.end, binaryProbe)], 0) >= 0, nil
+}
+
+// next returns the next line, without its end, until the following call. Of a
+// line that is longer than the limit it is that much, and truncated. io.EOF is
+// the end of the file.
+func (r *lineReader) next() (line []byte, truncated bool, err error) {
+	if err := r.skipRest(); err != nil {
+		return nil, false, err
+	}
+	for {
+		if i := bytes.IndexByte(r.buf[r.searched:r.end], '\n'); i >= 0 && r.searched+i-r.start <= r.limit {
+			line = r.buf[r.start : r.searched+i]
+			r.start = r.searched + i + 1
+			break
+		}
+		r.searched = r.end
+		if r.end-r.start > r.limit {
+			line, truncated, r.skip = r.buf[r.start:r.start+r.limit], true, true
+			r.start += r.limit
+			break
+		}
+		if r.atEnd {
+			if r.start == r.end {
+				return nil, false, io.EOF
+			}
+			line, r.start = r.buf[r.start:r.end], r.end
+			break
+		}
+		if err := r.fill(); err != nil {
+			return nil, false, err
+		}
+	}
+	r.searched = r.start
+	r.number++
+	if !truncated {
+		line = bytes.TrimSuffix(line, []byte("\r"))
+	}
+	return line, truncated, nil
+}
+
+// skipRest passes over what is left of a line that was too long.
+func (r *lineReader) skipRest() error {
+	for r.skip {
+		if i := bytes.IndexByte(r.buf[r.start:r.end], '\n'); i >= 0 {
+			r.start += i + 1
+			r.skip = false
+			break
+		}
+		r.start = r.end
+		if r.atEnd {
+			break
+		}
+		if err := r.fill(); err != nil {
+			return err
+		}
+	}
+	r.searched = r.start
+	return nil
+}
+
+// fill reads more of the file into the buffer, and makes room for it.
+func (r *lineReader) fill() error {
+	if r.start > 0 {
+		copy(r.buf, r.buf[r.start:r.end])
+		r.searched, r.end, r.start = r.searched-r.start, r.end-r.start, 0
+	}
+	if len(r.buf)-r.end < searchRead/2 {
+		grown := make([]byte, max(2*len(r.buf), searchRead))
+		copy(grown, r.buf[:r.end])
+		r.buf = grown
+	}
+	n, err := r.read(r.buf[r.end:min(len(r.buf), r.end+searchRead)])
+	r.end += n
+	if err == io.EOF {
+		r.atEnd = true
+		return nil
+	}
+	return err
+}
