@@ -14,6 +14,7 @@ import (
 
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/fscred"
+	"guestd.internal/kernel/internal/pykernel"
 )
 
 // folder is the private folder of one kernel: its sockets, its connection file
@@ -86,6 +87,31 @@ func (f *folder) write(name string, data []byte) error {
 	})
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}
+
+// script is where our launcher is, if it was written.
+func (f *folder) script() string { return filepath.Join(f.path, launcherFolder, pykernel.Script) }
+
+// writeLauncher writes our launcher, which the user can read, and replace: it runs
+// as nobody else.
+func (f *folder) writeLauncher() error {
+	root := filepath.Join(f.path, launcherFolder)
+	err := fscred.Do(f.acc, func() error {
+		for _, file := range pykernel.Files() {
+			path := filepath.Join(root, filepath.FromSlash(file.Name))
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, file.Data, 0o600); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("writing the launcher: %w", err)
 	}
 	return nil
 }

@@ -56,10 +56,10 @@ func (s *session) firstContact(ctx context.Context, conn jupyter.Connection) err
 func (s *session) barrier(ctx context.Context) error {
 	const resend = 100 * time.Millisecond
 	sent := make(map[string]bool)
-	var replied bool
+	var replied, idle bool
 	again := time.NewTimer(0)
 	defer again.Stop()
-	for {
+	for !replied || !idle {
 		select {
 		case <-again.C:
 			id, err := s.send(jupyter.Shell, jupyter.TypeKernelInfoRequest, struct{}{}, nil)
@@ -73,21 +73,28 @@ func (s *session) barrier(ctx context.Context) error {
 			}
 			if sent[in.msg.Parent.MsgID] && !replied {
 				replied = true
+				s.ours = isOurs(in.msg)
 				again.Reset(resend) // in case the idle was too early for us
 			}
 		case in := <-s.iopub:
 			if in.err != nil {
 				return s.lost(ctx, in.err)
 			}
-			if sent[in.msg.Parent.MsgID] && in.msg.State() == jupyter.StateIdle {
-				return nil
-			}
+			idle = idle || sent[in.msg.Parent.MsgID] && in.msg.State() == jupyter.StateIdle
 		case <-s.child.Done():
 			return errDiedStarting
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+	return nil
+}
+
+// isOurs says whether the kernel that sent a kernel_info_reply runs our launcher's
+// parts. User code cannot have run yet.
+func isOurs(msg *jupyter.Message) bool {
+	var info jupyter.KernelInfo
+	return msg.DecodeContent(&info) == nil && info.Guestd != nil
 }
 
 var (
@@ -113,7 +120,7 @@ func (s *session) explain(cmd command, err error) error {
 		return &StartError{Problem: err.Error(), Stderr: s.stderr.text(), Err: err}
 	}
 	stderr := s.stderr.text()
-	if strings.Contains(stderr, "No module named ipykernel") {
+	if strings.Contains(strings.ReplaceAll(stderr, "'", ""), "No module named ipykernel") {
 		return pythonUnavailable(cmd.program + " has no module ipykernel")
 	}
 	return &StartError{

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"context"
-	_ "embed" // stock.py
 	"errors"
 	"io/fs"
 	"maps"
@@ -19,33 +18,15 @@ import (
 	"guestd.internal/internal/spawn"
 	"guestd.internal/kernel/internal/jupyter"
 	"guestd.internal/kernel/internal/kernelspec"
+	"guestd.internal/kernel/internal/pykernel"
 	"guestd.internal/kernel/internal/zmtp"
 )
 
 const (
 	connectionFile = "connection.json"
 	ipythonFolder  = "ipython"
-	setupFile      = "setup.py"
+	launcherFolder = "launcher"
 )
-
-// stockSetup is run by a stock ipykernel at its start.
-//
-//go:embed stock.py
-var stockSetup []byte
-
-// ipykernelFlags configure a stock ipykernel. What they are for, in order: no
-// sqlite history, which costs a third of a short execution; tracebacks without
-// colours; long lists printed whole; no extensions of the user's; no sleep in
-// each execution; no banner; our setup, which leaves no name behind.
-var ipykernelFlags = []string{
-	"--HistoryManager.enabled=False",
-	"--InteractiveShell.colors=NoColor",
-	"--PlainTextFormatter.max_seq_length=0",
-	"--InteractiveShellApp.extensions=[]",
-	"--Kernel._execute_sleep=0.0",
-	"--IPKernelApp.log_level=50",
-	`--IPKernelApp.exec_lines=['exec(open(__import__("os").environ["IPYTHONDIR"] + "/../` + setupFile + `").read(), {})']`,
-}
 
 // launcher starts kernels for one context.
 type launcher struct {
@@ -109,6 +90,12 @@ func (l *launcher) start(ctx context.Context, generation uint64) (*session, erro
 
 // spawn makes the kernel's folder and starts its process.
 func (l *launcher) spawn(cmd command, generation uint64) (_ *session, _ jupyter.Connection, err error) {
+	var undo undoList
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo.run())
+		}
+	}()
 	fail := func(problem string, err error) (*session, jupyter.Connection, error) {
 		return nil, jupyter.Connection{}, &StartError{Problem: problem, Err: err}
 	}
@@ -116,12 +103,8 @@ func (l *launcher) spawn(cmd command, generation uint64) (_ *session, _ jupyter.
 	if err != nil {
 		return fail("preparing its folder", err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, dir.remove())
-		}
-	}()
-	conn, err := dir.fill(cmd.spec.Name)
+	undo.add(dir.remove)
+	conn, err := dir.fill(cmd.spec)
 	if err != nil {
 		return fail("preparing its folder", err)
 	}
@@ -129,58 +112,95 @@ func (l *launcher) spawn(cmd command, generation uint64) (_ *session, _ jupyter.
 	if err != nil {
 		return fail("preparing its stderr", err)
 	}
-	child, err := l.cfg.Spawner.Start(l.process(cmd, dir, stderr))
-	_ = stderr.Close() // the kernel has its own
+	undo.add(func() error { tail.close(); return nil })
+	control, theirs, err := newControl()
 	if err != nil {
-		tail.close()
+		_ = stderr.Close() // not started
+		return fail("preparing its control socket", err)
+	}
+	undo.add(control.Close)
+	child, err := l.cfg.Spawner.Start(l.process(cmd, dir, stderr, theirs))
+	_, _ = stderr.Close(), theirs.Close() // the kernel has its own
+	if err != nil {
 		return fail("starting its process", err)
 	}
+	s := l.newSession(cmd, conn, generation)
+	s.child, s.folder, s.stderr, s.control = child, dir, tail, control
+	s.log = s.log.With("pid", child.PID())
+	return s, conn, nil
+}
+
+// newSession returns a session without process and folder.
+func (l *launcher) newSession(cmd command, conn jupyter.Connection, generation uint64) *session {
 	return &session{
 		generation: generation,
-		child:      child,
-		folder:     dir,
-		stderr:     tail,
 		codec:      conn.Codec(),
 		conns:      make(map[jupyter.Channel]*zmtp.Conn),
-		log:        l.cfg.Logger.With("generation", generation, "pid", child.PID()),
+		log:        l.cfg.Logger.With("generation", generation),
 		byMessage:  cmd.spec.InterruptMode == kernelspec.InterruptMessage,
 		iopub:      make(chan incoming),
 		replies:    make(chan incoming),
 		stopped:    make(chan struct{}),
-	}, conn, nil
+	}
 }
 
-// fill puts the connection file and IPython's folder into a kernel's folder.
-func (f *folder) fill(kernelName string) (jupyter.Connection, error) {
+// undoList takes back, last thing first, what was done in vain.
+type undoList []func() error
+
+func (u *undoList) add(fn func() error) { *u = append(*u, fn) }
+
+func (u *undoList) run() error {
+	var errs []error
+	for _, fn := range slices.Backward(*u) {
+		errs = append(errs, fn())
+	}
+	return errors.Join(errs...)
+}
+
+// fill puts the connection file, IPython's folder and, for an IPython kernel, our
+// launcher into a kernel's folder.
+func (f *folder) fill(spec kernelspec.Spec) (jupyter.Connection, error) {
 	conn, err := jupyter.NewConnection(f.path)
 	if err != nil {
 		return jupyter.Connection{}, err
 	}
-	file, err := conn.File(kernelName)
+	file, err := conn.File(spec.Name)
 	if err != nil {
 		return jupyter.Connection{}, err
 	}
-	return conn, errors.Join(f.write(connectionFile, file), f.write(setupFile, stockSetup), f.mkdir(ipythonFolder))
+	err = errors.Join(f.write(connectionFile, file), f.mkdir(ipythonFolder))
+	if err == nil && spec.IsIPython() {
+		err = f.writeLauncher()
+	}
+	return conn, err
 }
 
-func (l *launcher) process(cmd command, dir *folder, stderr *os.File) spawn.Command {
-	env := l.environment(dir.path + "/" + ipythonFolder)
-	extra := cmd.spec.Environment(getenv(env))
-	for _, name := range slices.Sorted(maps.Keys(extra)) {
-		env = append(env, name+"="+extra[name]) // the last of a name wins
-	}
+func (l *launcher) process(cmd command, dir *folder, stderr, control *os.File) spawn.Command {
+	env := l.kernelEnvironment(cmd, dir)
 	args := cmd.spec.Command(cmd.program, dir.path+"/"+connectionFile)
-	if cmd.spec.IsIPython() {
-		args = append(args, ipykernelFlags...)
-	}
-	return spawn.Command{
+	command := spawn.Command{
 		ID:      id.New("p"),
-		Args:    args,
 		Env:     env,
 		Dir:     l.workingDirectory(),
 		Account: l.acc,
 		Stderr:  stderr,
 	}
+	var ours bool
+	if command.Args, ours = pykernel.Arguments(args, dir.script()); ours {
+		command.Extra = control
+	}
+	return command
+}
+
+// kernelEnvironment is the environment of a kernel: the context's, its own
+// folder, and what the kernelspec says.
+func (l *launcher) kernelEnvironment(cmd command, dir *folder) []string {
+	env := l.environment(dir.path + "/" + ipythonFolder)
+	extra := cmd.spec.Environment(getenv(env))
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		env = append(env, name+"="+extra[name]) // the last of a name wins
+	}
+	return env
 }
 
 // workingDirectory is the context's; without one the user's home, or / where that

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -31,10 +32,12 @@ type session struct {
 	child      *spawn.Child
 	folder     *folder
 	stderr     *stderrTail
+	control    *os.File // a kernel of our launcher ends with it
 	codec      *jupyter.Codec
 	conns      map[jupyter.Channel]*zmtp.Conn
 	log        *slog.Logger
 	byMessage  bool // interrupts go by message instead of by signal
+	ours       bool // it runs our launcher, and waits for a slow reader
 	ready      time.Time
 
 	// iopub is a channel of its own, so that the actor can leave it alone and so
@@ -143,7 +146,8 @@ func (s *session) died() bool {
 
 // interrupt asks the kernel to stop what it is running, as Ctrl-C in a terminal
 // would: SIGINT to its process group, which it leads. The poke that follows wakes
-// an event loop that took the signal without noticing (await asyncio.sleep(30)).
+// the event loop of a stock ipykernel that took the signal without noticing (await
+// asyncio.sleep(30)).
 func (s *session) interrupt() error {
 	var err error
 	switch {
@@ -157,6 +161,9 @@ func (s *session) interrupt() error {
 		if err = unix.Kill(-s.child.PID(), unix.SIGINT); errors.Is(err, unix.ESRCH) {
 			err = nil
 		}
+	}
+	if s.ours {
+		return err
 	}
 	_, pokeErr := s.send(jupyter.Shell, jupyter.TypeKernelInfoRequest, struct{}{}, nil)
 	return errors.Join(err, pokeErr)
@@ -177,6 +184,7 @@ func (s *session) close() {
 		}
 		<-s.child.Done()
 		s.child.Release()
+		_ = s.control.Close() // whoever had the other end is gone
 		s.stderr.close()
 		if err := s.folder.remove(); err != nil {
 			s.log.Warn("cleaning up after a kernel", "error", err)

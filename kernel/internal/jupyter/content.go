@@ -50,6 +50,14 @@ type ExecuteReply struct {
 	ErrorContent
 }
 
+// KernelInfo is the content of a kernel_info_reply, as far as it is of use.
+type KernelInfo struct {
+	// Guestd is there in kernels that run guestd's launcher (package pykernel).
+	Guestd *struct {
+		Launcher int `json:"launcher"` // 1, the version of what it promises
+	} `json:"guestd"`
+}
+
 // Payload is an entry of an execute_reply's payload list.
 type Payload struct {
 	Source string                     `json:"source"` // "page", "ask_exit", "set_next_input", …
