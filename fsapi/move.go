@@ -118,7 +118,7 @@ func (e *endpoint) describe(like Info) Info {
 	} else if info.Type == TypeSymlink {
 		describeLink(&info, e.dir, e.base)
 	}
-	name(&info, strings.TrimRight(e.path, "/"))
+	name(&info, e.path)
 	return info
 }
 

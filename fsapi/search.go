@@ -116,7 +116,7 @@ func (fsys *FS) Search(ctx context.Context, user, path string, opts SearchOption
 	if err != nil {
 		return SearchSummary{}, err
 	}
-	s := &searcher{ctx: ctx, acc: acc, opts: opts, fn: fn, root: full}
+	s := &searcher{ctx: ctx, acc: acc, opts: opts, fn: fn, root: full, shown: tidy(full)}
 	if err := s.prepare(); err != nil {
 		return SearchSummary{}, err
 	}
@@ -146,6 +146,7 @@ type searcher struct {
 	filter  *filter
 	pattern *linePattern // nil for names alone
 	root    string
+	shown   string // root as the paths of matches begin
 
 	stack   []*searchLevel // the folders that are open, outermost first
 	batch   []found        // what has been found in them and not been searched yet

@@ -3,6 +3,7 @@ package fsapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 
 	"golang.org/x/sys/unix"
@@ -143,7 +144,7 @@ func (r *lineReader) fill() error {
 	}
 	n, err := r.read(r.buf[r.end:min(len(r.buf), r.end+searchRead)])
 	r.end += n
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		r.atEnd = true
 		return nil
 	}

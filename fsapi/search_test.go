@@ -19,7 +19,7 @@ import (
 func (f *fixture) search(name string, opts SearchOptions) ([]SearchMatch, SearchSummary) {
 	f.t.Helper()
 	var matches []SearchMatch
-	summary, err := f.Search(f.ctx, f.user, f.path(name), opts, func(m SearchMatch) error {
+	summary, err := f.Search(f.ctx, f.user, f.home+"/"+name, opts, func(m SearchMatch) error {
 		matches = append(matches, m)
 		return nil
 	})
@@ -78,6 +78,10 @@ func TestSearchNames(t *testing.T) {
 	matches, _ := f.search("a.txt", SearchOptions{Include: []string{"other"}})
 	if got := f.show(matches); got != "a.txt regular\n" {
 		t.Errorf("one file: %s", got)
+	}
+	matches, _ = f.search("sub//./", SearchOptions{Include: []string{"c.go"}})
+	if got := f.show(matches); got != "sub/c.go regular\n" {
+		t.Errorf("an untidy path: %s", got)
 	}
 }
 

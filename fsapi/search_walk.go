@@ -97,14 +97,14 @@ func (s *searcher) open() error {
 	level := &searchLevel{dir: newDirReader(fd)}
 	s.stack = append(s.stack, level)
 	if s.opts.Gitignore {
-		level.ignore = append(s.ignoredFromAbove(fd), s.ignoredHere(level)...)
+		level.ignore = slices.Concat(s.ignoredFromAbove(fd), s.ignoredHere(level))
 	}
 	return nil
 }
 
 // openFile makes a root that is no folder all that is searched.
 func (s *searcher) openFile(info Info) error {
-	f := found{path: s.root, kind: info.Type, fd: -1}
+	f := found{path: s.shown, kind: info.Type, fd: -1}
 	if s.pattern != nil {
 		if info.Type != TypeRegular {
 			return ErrNotSupportedType
@@ -137,7 +137,7 @@ func (s *searcher) fill() error {
 			if len(s.stack) == 1 {
 				return err
 			}
-			s.fail(join(s.root, top.below), "list", err)
+			s.fail(join(s.shown, top.below), "list", err)
 		}
 		if !more {
 			top.dir.close()
@@ -162,7 +162,7 @@ func (s *searcher) visit(at *searchLevel, entry dirEntry) {
 	if at.below != "" {
 		below = at.below + "/" + entry.name
 	}
-	full := join(s.root, below)
+	full := join(s.shown, below)
 	if entry.kind == TypeUnknown {
 		info, err := statAt(at.dir.fd, entry.name)
 		if err != nil {
@@ -223,7 +223,7 @@ func (s *searcher) searchable(fd int) (bool, error) {
 
 // enter goes down into a folder.
 func (s *searcher) enter(at *searchLevel, entry dirEntry, below string) {
-	full := join(s.root, below)
+	full := join(s.shown, below)
 	if len(s.stack) >= MaxListDepth {
 		s.fail(full, "open", ErrTooDeep)
 		return
@@ -237,7 +237,7 @@ func (s *searcher) enter(at *searchLevel, entry dirEntry, below string) {
 	}
 	level := &searchLevel{dir: newDirReader(fd), below: below}
 	if s.opts.Gitignore {
-		level.ignore = append(at.ignore[:len(at.ignore):len(at.ignore)], s.ignoredHere(level)...)
+		level.ignore = slices.Concat(at.ignore, s.ignoredHere(level))
 	}
 	s.stack = append(s.stack, level)
 }
@@ -258,7 +258,7 @@ func (l *searchLevel) ignored(below string, folder bool) bool {
 func (s *searcher) ignoredHere(level *searchLevel) []ignoreFile {
 	file, err := readIgnoreFile(level.dir.fd)
 	if err != nil {
-		s.fail(join(s.root, path.Join(level.below, ignoreName)), "read", err)
+		s.fail(join(s.shown, path.Join(level.below, ignoreName)), "read", err)
 	}
 	if file == nil {
 		return nil
