@@ -41,9 +41,13 @@ func (s *session) begin(ctx context.Context, stdin io.Reader, keep bool) (*runni
 		r.mu.Unlock()
 		s.cancelled(context.Cause(ctx), keep)
 	})
-	// Not tried again where the connection breaks before the header: whether the process was
-	// started is not known then.
-	if err := s.open(); err != nil {
+	err := s.open()
+	if s.opened.Load() && broken(err) {
+		// The process may have been started before the connection broke: the request id makes
+		// the second Exec attach to it then, rather than start another.
+		err = s.reconnect(err)
+	}
+	if err != nil {
 		r.release()
 		s.cancel(err)
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -111,6 +112,41 @@ func TestEventsInOrder(t *testing.T) {
 				t.Errorf("got %q, want %q", out.String(), c.output)
 			}
 		})
+	}
+}
+
+func TestABreakBeforeTheHeaderRepeatsTheSameStart(t *testing.T) {
+	var mu sync.Mutex
+	var ids []string
+	client, _ := serveFake(t, &fakeGuestd{exec: func(stream guestdv1.ProcessService_ExecServer) error {
+		first, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		ids = append(ids, first.GetRequest().GetStart().GetRequestId())
+		calls := len(ids)
+		mu.Unlock()
+		if calls == 1 {
+			return lost
+		}
+		for _, event := range []*guestdv1.ProcessEvent{started(), output(0, "once"), exited(0)} {
+			if err := stream.Send(&guestdv1.ExecResponse{Event: event}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	var out strings.Builder
+	cmd := client.Command("x")
+	cmd.Stdout = &out
+	if err := cmd.Run(t.Context()); err != nil || out.String() != "once" {
+		t.Errorf("got %q, %v", out.String(), err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(ids) != 2 || ids[0] == "" || ids[0] != ids[1] {
+		t.Errorf("the request ids were %q, want the same one twice", ids)
 	}
 }
 
