@@ -212,7 +212,12 @@ func TestGuestdThatBreaksTheFileCalls(t *testing.T) {
 		{Event: &guestdv1.ReadResponse_Data{Data: &guestdv1.FileData{Offset: 4, Data: []byte("e")}}},
 	}
 	c, _ := serveFake(t, &fakeGuestd{
-		write: func(guestdv1.FileService_WriteServer) error { return full },
+		write: func(s guestdv1.FileService_WriteServer) error {
+			if _, err := s.Recv(); err != nil { // so that Create has sent its header
+				return err
+			}
+			return full
+		},
 		read: func(_ *guestdv1.ReadRequest, s guestdv1.FileService_ReadServer) error {
 			for _, event := range readEvents {
 				if err := s.Send(event); err != nil {
