@@ -82,6 +82,11 @@ var sentinels = []struct {
 	{fsapi.ErrOffsetPastEnd, answer{codes.OutOfRange, guestdv1.ErrorReason_ERROR_REASON_OFFSET_OUT_OF_RANGE}},
 	{fsapi.ErrSizeMismatch, answer{codes.DataLoss, guestdv1.ErrorReason_ERROR_REASON_CHECKSUM_MISMATCH}},
 	{fsapi.ErrChecksumMismatch, answer{codes.DataLoss, guestdv1.ErrorReason_ERROR_REASON_CHECKSUM_MISMATCH}},
+	{fsapi.ErrBadArchive, answer{codes.DataLoss, guestdv1.ErrorReason_ERROR_REASON_CHECKSUM_MISMATCH}},
+	{fsapi.ErrArchiveLimit, answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}},
+	{fsapi.ErrOutside, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_LINK_REFUSED}},
+	{fsapi.ErrChanged, answer{codes.DataLoss, guestdv1.ErrorReason_ERROR_REASON_UNSPECIFIED}},
+	{fsapi.ErrAttributesLeft, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_UNSPECIFIED}},
 	{fsapi.ErrTooDeep, answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}},
 }
 

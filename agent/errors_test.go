@@ -59,6 +59,11 @@ var errorCases = []struct {
 	{&fsapi.PathError{Op: "read", Path: "/f", Err: fsapi.ErrOffsetPastEnd}, codes.OutOfRange, "OFFSET_OUT_OF_RANGE", map[string]string{"path": `"/f"`}},
 	{&fsapi.PathError{Op: "commit", Path: "/f", Err: fsapi.ErrChecksumMismatch}, codes.DataLoss, "CHECKSUM_MISMATCH", map[string]string{"path": `"/f"`}},
 	{&fsapi.PathError{Op: "commit", Path: "/f", Err: fsapi.ErrSizeMismatch}, codes.DataLoss, "CHECKSUM_MISMATCH", map[string]string{"path": `"/f"`}},
+	{&fsapi.PathError{Op: "extract", Path: "/d", Err: fmt.Errorf("%w: it ends in the middle", fsapi.ErrBadArchive)}, codes.DataLoss, "CHECKSUM_MISMATCH", map[string]string{"path": `"/d"`}},
+	{&fsapi.PathError{Op: "extract", Path: "/d", Err: fsapi.ErrArchiveLimit}, codes.ResourceExhausted, "LIMIT_REACHED", map[string]string{"path": `"/d"`}},
+	{&fsapi.PathError{Op: "extract", Path: "/f", Err: fsapi.ErrOutside}, codes.FailedPrecondition, "LINK_REFUSED", map[string]string{"path": `"/f"`}},
+	{&fsapi.PathError{Op: "archive", Path: "/f", Err: fsapi.ErrChanged}, codes.DataLoss, "UNSPECIFIED", map[string]string{"path": `"/f"`}},
+	{&fsapi.PathError{Op: "archive", Path: "/f", Err: fsapi.ErrAttributesLeft}, codes.FailedPrecondition, "UNSPECIFIED", map[string]string{"path": `"/f"`}},
 	{&fs.PathError{Op: "open", Path: "/f", Err: unix.EIO}, codes.DataLoss, "UNSPECIFIED", map[string]string{"errno": "EIO", "path": `"/f"`}},
 	{&fsapi.InvalidError{Field: "path", Problem: "empty"}, codes.InvalidArgument, "INVALID_FIELD", map[string]string{"field": "path"}},
 

@@ -31,6 +31,7 @@ type fileService struct {
 	copies     *outcomes[*guestdv1.CopyResponse]
 	links      *outcomes[*guestdv1.LinkResponse]
 	attributes *outcomes[*guestdv1.SetAttributesResponse]
+	extracts   *outcomes[*guestdv1.ExtractResponse]
 }
 
 func newFileService(files *fsapi.FS) *fileService {
@@ -43,6 +44,7 @@ func newFileService(files *fsapi.FS) *fileService {
 		copies:     newOutcomes[*guestdv1.CopyResponse](),
 		links:      newOutcomes[*guestdv1.LinkResponse](),
 		attributes: newOutcomes[*guestdv1.SetAttributesResponse](),
+		extracts:   newExtractOutcomes(),
 	}
 }
 
