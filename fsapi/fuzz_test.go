@@ -108,15 +108,16 @@ func FuzzLineReader(f *testing.F) {
 // FuzzPattern checks that looking for the required literal first loses nothing.
 func FuzzPattern(f *testing.F) {
 	for _, pattern := range []string{"a.*b", "(foo)+|x", "(?i)k", "\\xff", "a{2}b?", "\uFFFDx"} {
-		f.Add(pattern, []byte("aab foo \xffx K"))
+		f.Add(pattern, []byte("aab foo \xffx K"), false)
+		f.Add(pattern, []byte("AAB FOO \xffx k"), true)
 	}
-	f.Fuzz(func(t *testing.T, pattern string, line []byte) {
-		p, err := compilePattern(pattern, false)
+	f.Fuzz(func(t *testing.T, pattern string, line []byte, ignoreCase bool) {
+		p, err := compilePattern(pattern, ignoreCase)
 		if err != nil {
 			return
 		}
 		if got, want := p.match(line), p.re.Match(line); got != want {
-			t.Errorf("%q matches %q: %v, without the literal %q %v", pattern, line, got, p.literal, want)
+			t.Errorf("%q matches %q: %v, without the literal %q %v", pattern, line, got, p.literal.text, want)
 		}
 		end := 0
 		for _, r := range p.ranges(line, len(line)) {

@@ -18,40 +18,55 @@ const maxRanges = 1000
 // linePattern matches lines.
 type linePattern struct {
 	re *regexp.Regexp
-	// literal is in every line that matches; looking for it is much faster than
-	// matching. Empty is none.
-	literal []byte
+	// literal is in every line that matches: looking for it is much faster than
+	// matching.
+	literal literal
 }
 
 func compilePattern(text string, ignoreCase bool) (*linePattern, error) {
 	if len(text) > maxPattern {
 		return nil, &InvalidError{Field: "pattern", Problem: "has more than 4096 bytes"}
 	}
-	parsed, err := syntax.Parse(text, syntax.Perl)
+	flags := syntax.Perl
+	if ignoreCase {
+		flags |= syntax.FoldCase
+	}
+	parsed, err := syntax.Parse(text, flags)
 	if err != nil {
 		return nil, &InvalidError{Field: "pattern", Problem: "is no regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")}
 	}
-	p := &linePattern{literal: []byte(required(parsed))}
 	if ignoreCase {
-		p.literal = nil
 		text = "(?i)" + text
 	}
-	if p.re, err = regexp.Compile(text); err != nil {
+	re, err := regexp.Compile(text)
+	if err != nil {
 		return nil, &InvalidError{Field: "pattern", Problem: "is no regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")}
 	}
-	return p, nil
+	return &linePattern{re: re, literal: required(parsed)}, nil
+}
+
+func (p *linePattern) match(line []byte) bool {
+	return p.literal.in(line) && p.re.Match(line)
+}
+
+// literal is text to look for. Empty, it is in everything.
+type literal struct {
+	text []byte
+	fold bool // text is ASCII without capitals, and matches capitals too
 }
 
 // required is the longest text that is in everything that re matches, as far as
 // that is easy to say.
-func required(re *syntax.Regexp) string {
+func required(re *syntax.Regexp) literal {
 	switch re.Op {
 	case syntax.OpLiteral:
-		text := string(re.Rune)
-		if re.Flags&syntax.FoldCase != 0 || strings.ContainsRune(text, utf8.RuneError) {
-			return "" // U+FFFD also stands for any byte that is no UTF-8
+		if re.Flags&syntax.FoldCase != 0 {
+			return foldedLiteral(re.Rune)
 		}
-		return text
+		if text := string(re.Rune); !strings.ContainsRune(text, utf8.RuneError) {
+			return literal{text: []byte(text)}
+		}
+		// U+FFFD also stands for any byte that is no UTF-8.
 	case syntax.OpCapture, syntax.OpPlus:
 		return required(re.Sub[0])
 	case syntax.OpRepeat:
@@ -59,19 +74,61 @@ func required(re *syntax.Regexp) string {
 			return required(re.Sub[0])
 		}
 	case syntax.OpConcat:
-		longest := ""
+		var longest literal
 		for _, sub := range re.Sub {
-			if text := required(sub); len(text) > len(longest) {
-				longest = text
+			if l := required(sub); len(l.text) > len(longest.text) {
+				longest = l
 			}
 		}
 		return longest
 	}
-	return ""
+	return literal{}
 }
 
-func (p *linePattern) match(line []byte) bool {
-	return bytes.Contains(line, p.literal) && p.re.Match(line)
+// foldedLiteral is the longest part of a literal without regard to case in which
+// each character has at most two forms, both of them ASCII. That leaves out k
+// and s, which are also U+212A and U+017F.
+func foldedLiteral(text []rune) literal {
+	longest, run := []byte(nil), []byte(nil)
+	for _, c := range text {
+		if c >= utf8.RuneSelf || strings.ContainsRune("kKsS", c) {
+			run = nil
+			continue
+		}
+		if run = append(run, lowerCase(byte(c))); len(run) > len(longest) {
+			longest = run
+		}
+	}
+	return literal{text: longest, fold: true}
+}
+
+func lowerCase(c byte) byte {
+	if c >= 'A' && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+func (l literal) in(line []byte) bool {
+	if !l.fold || len(l.text) == 0 {
+		return bytes.Contains(line, l.text)
+	}
+	first := l.text[0]
+	for i := 0; i+len(l.text) <= len(line); i++ {
+		if lowerCase(line[i]) == first && l.isAt(line[i:]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l literal) isAt(line []byte) bool {
+	for i, c := range l.text {
+		if lowerCase(line[i]) != c {
+			return false
+		}
+	}
+	return true
 }
 
 // ranges are the parts of a line that match, as far as they are in its first
