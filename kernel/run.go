@@ -18,6 +18,9 @@ const (
 	maxBarriers = 3
 )
 
+// lostReply is logged when a kernel has ended an execution without a reply.
+const lostReply = "no reply came for an execution"
+
 // run is the running execution. It is complete when the kernel has said idle on
 // iopub, which is after all output, and has replied on shell; these two race.
 type run struct {
@@ -116,6 +119,7 @@ func (r *run) complete() {
 	r.start(0)
 	reply := r.reply
 	if reply == nil {
+		r.c.log.Warn(lostReply)
 		reply = &jupyter.ExecuteReply{Status: jupyter.StatusOK}
 	}
 	if reply.ExecutionCount > 0 {

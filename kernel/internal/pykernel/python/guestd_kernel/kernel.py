@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 from contextlib import contextmanager
 
 import zmq
@@ -58,6 +59,16 @@ class Shell(ZMQInteractiveShell):
             print("\n".join(stb), file=sys.stderr, flush=True)
 
 
+class _NoSubshells:
+    """Stands for ipykernel 7's shell_channel_thread where there is none: None but
+    for the one attribute that is asked for nevertheless."""
+
+    parent_thread = threading.main_thread()
+
+    def __bool__(self):
+        return False
+
+
 class Kernel(IPythonKernel):
     """Handles requests one after the other."""
 
@@ -72,6 +83,10 @@ class Kernel(IPythonKernel):
     def kernel_info(self):
         # How guestd tells this kernel from a stock one.
         return {**super().kernel_info, "guestd": {"launcher": 1}}
+
+    @property
+    def _supports_kernel_subshells(self):
+        return False
 
     def pre_handler_hook(self):
         self.interrupts.begin()
@@ -133,7 +148,7 @@ class App(IPKernelApp):
         # ipykernel 7 has a thread that hands requests to others that run beside the
         # main one. guestd does not use them, and each request would be slower.
         if hasattr(self, "shell_channel_thread"):
-            self.shell_channel_thread = None
+            self.shell_channel_thread = _NoSubshells()
 
     def init_iopub(self, context):
         self.iopub_socket = context.socket(zmq.PUB)

@@ -31,6 +31,10 @@ def load():
         import ipykernel.kernelapp
 
         try:
+            import ipykernel.debugger  # which later versions import late
+        except ImportError:
+            pass  # or do without
+        try:
             if _is_known(ipykernel):
                 from guestd_kernel.kernel import App
 
