@@ -119,10 +119,9 @@ func (s *session) header(l *link, event *guestdv1.ProcessEvent) error {
 		s.id, s.pid = e.Started.GetProcessId(), int(e.Started.GetPid())
 		inputOffset = e.Started.GetInputOffset()
 	case *guestdv1.ProcessEvent_Attached:
-		first := s.id == ""
-		s.id, s.pid = e.Attached.GetProcess().GetProcessId(), int(e.Attached.GetProcess().GetPid())
 		inputOffset = e.Attached.GetInputOffset()
-		if first {
+		if s.id == "" { // set once: Cmd.ID may be called while a link is replaced
+			s.id, s.pid = e.Attached.GetProcess().GetProcessId(), int(e.Attached.GetProcess().GetPid())
 			s.beginAt(e.Attached)
 		}
 	default:
