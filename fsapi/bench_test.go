@@ -1,8 +1,10 @@
 package fsapi
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"testing"
 )
 
@@ -74,6 +76,47 @@ func BenchmarkWriteAndRead64MiB(b *testing.B) {
 		}
 		h.Close()
 		if err != io.EOF {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSearch looks for a line in 1,000 files of 8 KiB.
+func BenchmarkSearch(b *testing.B) {
+	dir := b.TempDir()
+	for i := range 1000 {
+		if err := os.WriteFile(fmt.Sprintf("%s/%d", dir, i), bytes.Repeat([]byte("a line of forty bytes, as text often is.\n"), 200), 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, opts := range map[string]SearchOptions{
+		"literal": {Pattern: ptr("needle")}, "any-case": {Pattern: ptr("needle"), IgnoreCase: true}, "class": {Pattern: ptr(`\d+x`)}, "names": {Include: []string{"**/x*"}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			fsys := New(Config{})
+			for b.Loop() {
+				if _, err := fsys.Search(b.Context(), "", dir, opts, func(SearchMatch) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCopyTree copies 1,000 files of 1 KiB.
+func BenchmarkCopyTree(b *testing.B) {
+	dir := b.TempDir()
+	if err := os.Mkdir(dir+"/src", 0o755); err != nil {
+		b.Fatal(err)
+	}
+	for i := range 1000 {
+		if err := os.WriteFile(fmt.Sprintf("%s/src/%d", dir, i), make([]byte, 1024), 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	fsys := New(Config{})
+	for n := 0; b.Loop(); n++ {
+		if _, err := fsys.Copy(b.Context(), "", dir+"/src", fmt.Sprintf("%s/dst%d", dir, n), CopyOptions{Recursive: true}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -85,6 +85,21 @@ func TestLeftoversOfAMoveAreRemoved(t *testing.T) {
 	f.wantNames(there, "dst")
 }
 
+func TestLeftoversOfCopiesAndLinksAreRemoved(t *testing.T) {
+	f := newFixture(t)
+	f.namedTemp = true
+	f.put("src", "content")
+	for _, dst := range []string{"dst", "link"} {
+		f.put(tempName(dst, 0), "half")
+	}
+	must(t, f.copyErr("src", "dst", CopyOptions{}))
+	f.put("link", "old")
+	_, err := f.Link(f.ctx, f.user, "src", "link", true)
+	must(t, err)
+	f.wantContent(f.path("dst"), "content")
+	f.wantNames(f.home, "dst", "link", "src")
+}
+
 func TestTemporaryNamesInUseOrForeignAreLeftAlone(t *testing.T) {
 	f := newFixture(t)
 	f.namedTemp = true
