@@ -25,11 +25,19 @@ func (s *codeService) Execute(req *guestdv1.ExecuteRequest, stream guestdv1.Code
 	if err != nil {
 		return err
 	}
+	options, err := eventReader(req.GetReader())
+	if err != nil {
+		return err
+	}
 	x, err := s.contexts.Execute(stream.Context(), r)
 	if err != nil {
 		return err
 	}
-	events := x.Events(1)
+	options.From = 1
+	events, err := x.Attach(options)
+	if err != nil {
+		return err
+	}
 	defer events.Close()
 	out := &eventSender{execution: x, send: func(e *guestdv1.ExecutionEvent) error {
 		return stream.Send(&guestdv1.ExecuteResponse{Event: e})
@@ -83,10 +91,8 @@ func (s *codeService) ReplyInput(_ context.Context, req *guestdv1.ReplyInputRequ
 // executeRequest checks what kernel cannot see, and converts the rest.
 func executeRequest(req *guestdv1.ExecuteRequest) (kernel.Request, error) {
 	for field, set := range map[string]bool{
-		"env":                    len(req.GetEnv()) > 0,
-		"cwd":                    len(req.GetCwd()) > 0,
-		"reader.stall_timeout":   req.GetReader().GetStallTimeout() != nil,
-		"reader.reconnect_grace": req.GetReader().GetReconnectGrace() != nil,
+		"env": len(req.GetEnv()) > 0,
+		"cwd": len(req.GetCwd()) > 0,
 	} {
 		if set {
 			return kernel.Request{}, notServed(field)

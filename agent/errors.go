@@ -64,6 +64,8 @@ var sentinels = []struct {
 
 	{kernel.ErrContextNotFound, answer{codes.NotFound, guestdv1.ErrorReason_ERROR_REASON_CONTEXT_NOT_FOUND}},
 	{kernel.ErrExecutionNotFound, answer{codes.NotFound, guestdv1.ErrorReason_ERROR_REASON_EXECUTION_NOT_FOUND}},
+	{kernel.ErrSuperseded, answer{codes.Aborted, guestdv1.ErrorReason_ERROR_REASON_SUPERSEDED}},
+	{kernel.ErrStalled, answer{codes.Aborted, guestdv1.ErrorReason_ERROR_REASON_STALLED}},
 	{kernel.ErrNoInputWanted, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_NO_INPUT_REQUEST}},
 	{replay.ErrReused, answer{codes.AlreadyExists, guestdv1.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED}},
 	{kernel.ErrRequestIDReused, answer{codes.AlreadyExists, guestdv1.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED}},

@@ -144,6 +144,9 @@ func classifyTyped(err error) (answer, bool) {
 	if _, ok := errors.AsType[*outlog.OffsetError](err); ok {
 		return answer{codes.OutOfRange, guestdv1.ErrorReason_ERROR_REASON_OFFSET_OUT_OF_RANGE}, true
 	}
+	if _, ok := errors.AsType[*kernel.NumberError](err); ok {
+		return answer{codes.OutOfRange, guestdv1.ErrorReason_ERROR_REASON_OFFSET_OUT_OF_RANGE}, true
+	}
 	if _, ok := errors.AsType[*kernel.LanguageNotFoundError](err); ok {
 		return answer{codes.NotFound, guestdv1.ErrorReason_ERROR_REASON_LANGUAGE_NOT_FOUND}, true
 	}

@@ -31,7 +31,7 @@ func BenchmarkExecute(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		r := x.Events(0)
+		r := events(b, x, 0)
 		for err == nil {
 			_, err = r.Next(b.Context())
 		}

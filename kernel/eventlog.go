@@ -19,11 +19,12 @@ const (
 // Text (Stdout, Stderr, ClearOutput) and values (Result) are bounded each on its
 // own; the rest is few and small. While a holder is more than a limit behind,
 // blocked tells the writer to stop. Holders are the attached readers and, for a
-// grace time after the last one has gone, the place that it had got to. Text
-// and values that must go leave a Gap. What all holders have is dropped first.
+// grace time, the places of those that have gone and may come back: each that has
+// an id, and the last one in any case. Text and values that must go leave a Gap.
+// What all holders have is dropped first.
 type eventLog struct {
 	limit int           // bytes of text, and how far a holder may be behind
-	grace time.Duration // for the last reader to come back
+	grace time.Duration // for a reader to come back
 	room  chan struct{} // told when blocked may have changed; capacity 1
 
 	mu        sync.Mutex // protects the following
@@ -34,10 +35,9 @@ type eventLog struct {
 	values    int    // bytes of values in entries
 	delivered uint64 // the highest number that a reader has seen: not to be added to
 	readers   map[*EventReader]struct{}
-	left      holder    // where the last reader got to
-	leftUntil time.Time // until when that holds the writer back
-	unbounded bool      // the writer cannot wait any more
-	ended     bool      // Finished is in
+	absent    map[string]absence // by reader id, "" for one without that was the last
+	unbounded bool               // the writer cannot wait any more
+	ended     bool               // Finished is in
 	changed   chan struct{}
 }
 
@@ -45,6 +45,13 @@ type eventLog struct {
 type holder struct {
 	next  uint64 // number of the first event that it has not got
 	bytes uint64 // eventLog.written up to there
+}
+
+// absence is the place of a reader that may come back.
+type absence struct {
+	place holder
+	acks  bool
+	until time.Time // until then it holds the writer back
 }
 
 type class int
@@ -71,24 +78,23 @@ func (e *entry) bytes() int {
 
 func newEventLog(limit int, grace time.Duration) *eventLog {
 	return &eventLog{
-		limit:     limit,
-		grace:     grace,
-		room:      make(chan struct{}, 1),
-		next:      1,
-		readers:   make(map[*EventReader]struct{}),
-		left:      holder{next: 1},
-		leftUntil: time.Now().Add(grace),
-		changed:   make(chan struct{}),
+		limit:   limit,
+		grace:   grace,
+		room:    make(chan struct{}, 1),
+		next:    1,
+		readers: make(map[*EventReader]struct{}),
+		absent:  map[string]absence{"": {place: holder{next: 1}, until: time.Now().Add(grace)}},
+		changed: make(chan struct{}),
 	}
 }
 
-// append adds one event. Stdout and Stderr are split and merged; everything
-// else is kept as it is. Nothing is added after Finished.
-func (l *eventLog) append(body Body) {
+// append adds one event and returns its number. Stdout and Stderr are split and
+// merged; everything else is kept as it is. Nothing is added after Finished.
+func (l *eventLog) append(body Body) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
-		return
+		return 0
 	}
 	switch body := body.(type) {
 	case Stdout:
@@ -110,6 +116,7 @@ func (l *eventLog) append(body Body) {
 	l.trim()
 	close(l.changed)
 	l.changed = make(chan struct{})
+	return l.next - 1
 }
 
 // appendText adds text to the last event while nobody has seen that, so that a
@@ -169,28 +176,55 @@ func (l *eventLog) count(e *entry, sign int) {
 	}
 }
 
-// blocked says whether the writer should stop, and until when at the latest if
-// no reader does anything; zero means for as long as it takes.
+// blocked says whether the writer should stop, and when to ask again at the
+// latest; zero means not before room tells. Readers that have stalled for too
+// long lose their place here.
 func (l *eventLog) blocked() (bool, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.isBlocked()
 }
 
-func (l *eventLog) isBlocked() (bool, time.Time) {
+func (l *eventLog) isBlocked() (blocked bool, until time.Time) {
 	if l.unbounded || l.ended {
 		return false, time.Time{}
 	}
-	behind := func(h holder) bool { return l.written-h.bytes > uint64(l.limit) }
+	now := time.Now()
 	for r := range l.readers {
-		if behind(r.at) {
-			return true, time.Time{}
+		if !l.isBehind(r.place()) {
+			continue
+		}
+		if r.heldSince.IsZero() {
+			r.heldSince = now
+		}
+		stalls := r.heldSince.Add(r.stall)
+		switch {
+		case r.stall == 0:
+			blocked = true
+		case now.Before(stalls):
+			blocked, until = true, earliest(until, stalls)
+		default:
+			r.leave(ErrStalled)
 		}
 	}
-	if len(l.readers) == 0 && behind(l.left) && time.Now().Before(l.leftUntil) {
-		return true, l.leftUntil
+	for id, gone := range l.absent {
+		switch {
+		case !now.Before(gone.until):
+			delete(l.absent, id)
+		case l.isBehind(gone.place):
+			blocked, until = true, earliest(until, gone.until)
+		}
 	}
-	return false, time.Time{}
+	return blocked, until
+}
+
+func (l *eventLog) isBehind(h holder) bool { return l.written-h.bytes > uint64(l.limit) }
+
+// keepPlace remembers the place of a reader that has gone.
+func (l *eventLog) keepPlace(id string, gone absence) {
+	if len(l.absent) < maxAbsent && time.Now().Before(gone.until) {
+		l.absent[id] = gone
+	}
 }
 
 // unbind lets the log take a last bounded amount over its limit and never again
@@ -226,11 +260,14 @@ func (l *eventLog) trim() {
 // heldFrom is the number of the first event that a holder has not got.
 func (l *eventLog) heldFrom() uint64 {
 	from := l.next
-	if len(l.readers) == 0 && time.Now().Before(l.leftUntil) {
-		from = l.left.next
-	}
 	for r := range l.readers {
-		from = min(from, r.at.next)
+		from = min(from, r.place().next)
+	}
+	now := time.Now()
+	for _, gone := range l.absent {
+		if now.Before(gone.until) {
+			from = min(from, gone.place.next)
+		}
 	}
 	return from
 }

@@ -11,10 +11,19 @@ import (
 	"unicode/utf8"
 )
 
+func attach(t *testing.T, l *eventLog, o ReaderOptions) *EventReader {
+	t.Helper()
+	r, err := l.attach(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // read takes what is there for a reader from the given event on, without waiting.
 func read(t *testing.T, l *eventLog, from uint64) []Event {
 	t.Helper()
-	r := l.attach(from)
+	r := attach(t, l, ReaderOptions{From: from})
 	defer r.Close()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(io.ErrNoProgress)
@@ -131,7 +140,7 @@ func TestLogBlocksForItsHolders(t *testing.T) {
 	if blocked, until := l.blocked(); !blocked || until.IsZero() {
 		t.Error("does not wait for its first reader")
 	}
-	slow, fast := l.attach(0), l.attach(0)
+	slow, fast := attach(t, l, ReaderOptions{}), attach(t, l, ReaderOptions{})
 	if blocked, until := l.blocked(); !blocked || !until.IsZero() {
 		t.Error("does not wait for its readers")
 	}
@@ -178,7 +187,7 @@ func TestLogKeepsTheNewestResult(t *testing.T) {
 
 func TestClosedReaderWakes(t *testing.T) {
 	l := newEventLog(1000, 0)
-	r := l.attach(0)
+	r := attach(t, l, ReaderOptions{From: 0})
 	go r.Close()
 	if _, err := r.Next(t.Context()); !errors.Is(err, ErrReaderClosed) {
 		t.Error(err)

@@ -47,9 +47,16 @@ func (x *Execution) ID() string { return x.id }
 // ContextID returns the id of the context that it runs in.
 func (x *Execution) ContextID() string { return x.contextID }
 
-// Events returns a reader from the event with the given number on; 0 and 1 are
-// the first. The caller closes it.
-func (x *Execution) Events(from uint64) *EventReader { return x.log.attach(from) }
+// Attach adds a reader of the execution's events, which the caller closes. Errors
+// are *InvalidError and *NumberError.
+func (x *Execution) Attach(o ReaderOptions) (*EventReader, error) { return x.log.attach(o) }
+
+// Acknowledge says that all events up to number have arrived at the reader with
+// the given id, attached or on its way back. Errors are *InvalidError for an id
+// that no reader has, and *NumberError for a number that was not sent yet.
+func (x *Execution) Acknowledge(readerID string, number uint64) error {
+	return x.log.acknowledge(readerID, number)
+}
 
 // Done is closed when the execution has finished.
 func (x *Execution) Done() <-chan struct{} { return x.done }

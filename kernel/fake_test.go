@@ -308,7 +308,7 @@ func TestFloodIsBounded(t *testing.T) {
 	if n := x.log.retained(); n > 2*limit {
 		t.Errorf("%d bytes kept, the limit is %d", n, limit)
 	}
-	reader := x.Events(0) // holds the kernel back from now on
+	reader := events(t, x, 0) // holds the kernel back from now on
 	defer reader.Close()
 	if event, err := reader.Next(t.Context()); err != nil || event.Number != 1 {
 		t.Errorf("first event %+v, %v", event, err)

@@ -61,7 +61,7 @@ func TestTimeoutOfStubbornCodeLosesState(t *testing.T) {
 		Code:    "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nimport time\nwhile True: time.sleep(0.01)",
 		Timeout: after(200 * time.Millisecond),
 	})
-	r := x.Events(0)
+	r := events(t, x, 0)
 	defer r.Close()
 	var began time.Time
 	for {
@@ -101,7 +101,7 @@ func TestInterrupt(t *testing.T) {
 	if out := collect(t, queued); out.finished.Status != Interrupted || out.started != nil {
 		t.Errorf("queued: %+v", out.finished)
 	}
-	r := running.Events(0)
+	r := events(t, running, 0)
 	for seen := false; !seen; {
 		event, err := r.Next(t.Context())
 		if err != nil {
@@ -255,7 +255,7 @@ func TestInput(t *testing.T) {
 	if err := cs.ReplyInput(x.ID(), "too early"); !errors.Is(err, ErrNoInputWanted) {
 		t.Errorf("a reply that nobody asked for: %v", err)
 	}
-	r := x.Events(0)
+	r := events(t, x, 0)
 	defer r.Close()
 	var asked []InputRequest
 	replies := []func() error{

@@ -150,7 +150,7 @@ func collect(t *testing.T, x *Execution) *outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
-	r := x.Events(0)
+	r := events(t, x, 0)
 	defer r.Close()
 	out := new(outcome)
 	for {
@@ -204,6 +204,16 @@ func (o *outcome) add(t *testing.T, event Event) {
 	case Finished:
 		o.finished = &body
 	}
+}
+
+// events attaches a reader from the given event on.
+func events(t testing.TB, x *Execution, from uint64) *EventReader {
+	t.Helper()
+	r, err := x.Attach(ReaderOptions{From: from})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func start(t *testing.T, cs *Contexts, req Request) *Execution {

@@ -24,7 +24,7 @@ func numbered(n int) string {
 func TestSlowReaderHoldsTheKernelBack(t *testing.T) {
 	cs := newContexts(t, func(cfg *Config) { cfg.OutputLimit = 16 << 10 })
 	x := start(t, cs, Request{Code: "for i in range(20000): print(i, flush=True)", Timeout: after(0)})
-	r := x.Events(0)
+	r := events(t, x, 0)
 	defer r.Close()
 	var got strings.Builder
 	for {
@@ -56,7 +56,7 @@ func TestStoppedReaderStopsThePrinting(t *testing.T) {
 	const limit = 256 << 10
 	cs := newContexts(t, func(cfg *Config) { cfg.OutputLimit = limit })
 	x := start(t, cs, Request{Code: "while True: print('x' * 1000, flush=True)", Timeout: after(0)})
-	r := x.Events(0)
+	r := events(t, x, 0)
 	defer r.Close()
 	waitFor(t, "the log to be full", func() bool { blocked, _ := x.log.blocked(); return blocked })
 	if n := x.log.retained(); n > 2*limit {
@@ -74,7 +74,7 @@ func TestStoppedReaderStopsThePrinting(t *testing.T) {
 func TestVanishedClientStopsNothing(t *testing.T) {
 	cs := newContexts(t, func(cfg *Config) { cfg.OutputLimit, cfg.ReconnectGrace = 64<<10, -1 })
 	x := start(t, cs, Request{Code: "for i in range(100000): print(i)\n'the end'"})
-	r := x.Events(0)
+	r := events(t, x, 0)
 	if _, err := r.Next(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestReaderComesBackWithinTheGrace(t *testing.T) {
 	var got strings.Builder
 	var last uint64
 	for finished := false; !finished; {
-		r := x.Events(last + 1)
+		r := events(t, x, last+1)
 		for range 5 {
 			event, err := r.Next(t.Context())
 			if err != nil {

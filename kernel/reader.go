@@ -3,38 +3,149 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
-// ErrReaderClosed says that Next was called on a closed reader.
-var ErrReaderClosed = errors.New("the event reader is closed")
+const (
+	// MaxReconnectGrace is the longest ReaderOptions.ReconnectGrace.
+	MaxReconnectGrace = 24 * time.Hour
+
+	// unacknowledged is how many bytes of what was sent last count as not having
+	// arrived while a reader acknowledges nothing; half of the log's limit at most.
+	unacknowledged = 1 << 20
+	// maxAbsent bounds the places that a log keeps for readers that are gone.
+	maxAbsent = 64
+	maxID     = 128 // characters of a reader's or request's id
+)
+
+var (
+	// ErrReaderClosed says that Next was called on a closed reader.
+	ErrReaderClosed = errors.New("the event reader is closed")
+	// ErrSuperseded ends a reader whose id has attached again.
+	ErrSuperseded = errors.New("a newer reader with the same id has taken over")
+	// ErrStalled ends a reader that held the kernel back for its StallTimeout.
+	ErrStalled = errors.New("the reader has stood still for too long")
+)
+
+// NumberError says that an event's number is past what there is.
+type NumberError struct {
+	Number uint64
+	Next   uint64 // the greatest that would do
+}
+
+// Error implements error.
+func (e *NumberError) Error() string {
+	return fmt.Sprintf("event number %d is past %d", e.Number, e.Next)
+}
+
+// ReaderOptions say how an execution's events are read. The zero value reads all
+// of them.
+type ReaderOptions struct {
+	// ID is at most 128 printable ASCII characters, under which a reader may come
+	// back; "" is nobody's.
+	ID string
+	// From is the number of the first event wanted. 0 is where a reader of the
+	// same id has its place, and 1 for a new one.
+	From uint64
+	// StallTimeout is how long the reader may stand still while the log is full; 0
+	// is for ever.
+	StallTimeout time.Duration
+	// ReconnectGrace is how long Close keeps the place, up to MaxReconnectGrace;
+	// nil is Config's.
+	ReconnectGrace *time.Duration
+}
+
+func (o *ReaderOptions) check() error {
+	switch {
+	case !isPrintable(o.ID):
+		return &InvalidError{Field: "reader.reader_id", Problem: "not at most 128 printable ASCII characters"}
+	case o.StallTimeout < 0:
+		return &InvalidError{Field: "reader.stall_timeout", Problem: "negative"}
+	case o.ReconnectGrace != nil && (*o.ReconnectGrace < 0 || *o.ReconnectGrace > MaxReconnectGrace):
+		return &InvalidError{Field: "reader.reconnect_grace", Problem: fmt.Sprintf("not between 0 and %v", MaxReconnectGrace)}
+	}
+	return nil
+}
+
+// isPrintable says whether an id, which may be empty, is one of the API's.
+func isPrintable(id string) bool {
+	return len(id) <= maxID && !strings.ContainsFunc(id, func(c rune) bool { return c < ' ' || c > '~' })
+}
 
 // EventReader follows an execution's events. While it is open it holds the
 // kernel back when it is too far behind, so it must be read or closed. Its
 // methods may be called by one goroutine at a time, Close by any.
 type EventReader struct {
-	log    *eventLog
-	closed chan struct{}
+	log   *eventLog
+	id    string
+	stall time.Duration
+	grace time.Duration
+	first uint64
+	left  chan struct{} // closed when it is not one of the log's readers any more
 
 	// The log's mutex protects the following.
-	at      holder // up to here all has been taken
-	pending holder // up to here it has been handed out, which the next call of Next confirms
+	sent      holder // up to here all has been sent
+	pending   holder // up to here it has been handed out, which the next call of Next confirms
+	acks      bool   // it has acknowledged at least once
+	acked     holder
+	heldSince time.Time // since when it holds the writer back; zero when it does not
+	why       error     // why left is closed
 }
 
-// attach returns a reader from the event with the given number on.
-func (l *eventLog) attach(from uint64) *EventReader {
+// attach adds a reader. Errors are *InvalidError and *NumberError.
+func (l *eventLog) attach(o ReaderOptions) (*EventReader, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from = max(from, 1)
-	r := &EventReader{log: l, closed: make(chan struct{}), at: holder{next: from}}
-	if i := l.index(from); i > 0 {
-		r.at.bytes = l.entries[i-1].written
+	if o.From > l.next {
+		return nil, &NumberError{Number: o.From, Next: l.next}
 	}
-	r.pending = r.at
+	r := &EventReader{log: l, id: o.ID, stall: o.StallTimeout, grace: l.grace, left: make(chan struct{})}
+	if o.ReconnectGrace != nil {
+		r.grace = *o.ReconnectGrace
+	}
+	r.inherit(o.From)
+	r.first = r.sent.next
 	l.readers[r] = struct{}{}
-	return r
+	delete(l.absent, "") // the place of somebody who may come is taken
+	return r, nil
+}
+
+// inherit gives a reader the place that its id has, and where it is to begin.
+func (r *EventReader) inherit(from uint64) {
+	l := r.log
+	place := holder{next: 1}
+	if r.id != "" {
+		if gone, ok := l.absent[r.id]; ok {
+			place, r.acks = gone.place, gone.acks
+			delete(l.absent, r.id)
+		}
+		for old := range l.readers {
+			if old.id == r.id {
+				place, r.acks = old.place(), old.acks
+				old.leave(ErrSuperseded)
+			}
+		}
+	}
+	if from != 0 {
+		place = holder{next: from, bytes: l.writtenBefore(from)}
+	}
+	r.sent, r.pending, r.acked = place, place, place
+}
+
+// writtenBefore is eventLog.written before the event with the given number.
+func (l *eventLog) writtenBefore(number uint64) uint64 {
+	if i := l.index(number); i > 0 {
+		return l.entries[i-1].written
+	}
+	return 0
 }
 
 // index is the place of the first entry with at least the given number.
@@ -51,9 +162,37 @@ func (l *eventLog) index(number uint64) int {
 	return i
 }
 
+// place is up to where the reader has everything for certain: what it has
+// acknowledged or, as long as it has not acknowledged anything, all but the last
+// of what was sent.
+func (r *EventReader) place() holder {
+	if r.acks {
+		return r.acked
+	}
+	window := uint64(min(unacknowledged, r.log.limit/2))
+	if r.sent.bytes <= r.acked.bytes+window {
+		return r.acked
+	}
+	bytes := r.sent.bytes - window
+	i, _ := slices.BinarySearchFunc(r.log.entries, bytes, func(e entry, n uint64) int {
+		if e.written <= n {
+			return -1
+		}
+		return 1
+	})
+	if i == len(r.log.entries) {
+		return holder{next: r.sent.next, bytes: bytes}
+	}
+	return holder{next: min(r.log.entries[i].Number, r.sent.next), bytes: bytes}
+}
+
+// First is the number of the first event that the reader was attached at.
+func (r *EventReader) First() uint64 { return r.first }
+
 // Next waits for the next event. It returns io.EOF after Finished, the cause of
-// ctx's end, or ErrReaderClosed. Calling it says that all earlier events have
-// been dealt with, which lets a kernel that was held back go on.
+// ctx's end, ErrSuperseded, ErrStalled or ErrReaderClosed. Calling it says that
+// all earlier events have been sent, which lets a kernel that was held back go on
+// unless the reader acknowledges.
 func (r *EventReader) Next(ctx context.Context) (Event, error) {
 	for {
 		event, changed, err := r.take()
@@ -62,8 +201,7 @@ func (r *EventReader) Next(ctx context.Context) (Event, error) {
 		}
 		select {
 		case <-changed:
-		case <-r.closed:
-			return Event{}, ErrReaderClosed
+		case <-r.left:
 		case <-ctx.Done():
 			return Event{}, context.Cause(ctx)
 		}
@@ -75,11 +213,16 @@ func (r *EventReader) take() (Event, <-chan struct{}, error) {
 	l := r.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if r.at != r.pending {
-		r.at = r.pending
-		l.tellRoom()
+	if r.why != nil {
+		return Event{}, nil, r.why
 	}
-	i := l.index(r.at.next)
+	if r.sent != r.pending {
+		r.sent = r.pending
+		if !r.acks {
+			r.moved()
+		}
+	}
+	i := l.index(r.sent.next)
 	if i == len(l.entries) {
 		if l.ended {
 			return Event{}, nil, io.EOF
@@ -90,6 +233,12 @@ func (r *EventReader) take() (Event, <-chan struct{}, error) {
 	r.pending = holder{next: e.Number + 1, bytes: e.written}
 	l.delivered = max(l.delivered, e.Number)
 	return e.event(), nil, nil
+}
+
+// moved is called when the reader has let go of events.
+func (r *EventReader) moved() {
+	r.heldSince = time.Time{}
+	r.log.tellRoom()
 }
 
 func (e *entry) event() Event {
@@ -105,19 +254,61 @@ func (e *entry) event() Event {
 	return event
 }
 
-// Close detaches the reader. The execution goes on. When it was the last one,
-// its place is kept for a grace time before unread output may be dropped.
+// Close detaches the reader. The execution goes on. A place with an id, and that
+// of the last reader, is kept for the grace time before unread output may be
+// dropped.
 func (r *EventReader) Close() {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	r.leave(ErrReaderClosed)
+}
+
+// leave takes the reader out of the log, once. The log's mutex is held.
+func (r *EventReader) leave(why error) {
 	l := r.log
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, open := l.readers[r]; !open {
+	if r.why != nil {
 		return
 	}
-	close(r.closed)
+	r.why = why
+	close(r.left)
 	delete(l.readers, r)
-	if len(l.readers) == 0 {
-		l.left, l.leftUntil = r.at, time.Now().Add(l.grace)
+	if why == ErrReaderClosed && (r.id != "" || len(l.readers) == 0) {
+		l.keepPlace(r.id, absence{place: r.place(), acks: r.acks, until: time.Now().Add(r.grace)})
 	}
 	l.tellRoom()
+}
+
+// acknowledge notes that all events up to number have arrived at the reader with
+// the given id. Errors are *InvalidError for an id that nobody has, and
+// *NumberError for what was not sent yet.
+func (l *eventLog) acknowledge(id string, number uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	place := holder{next: number + 1, bytes: l.writtenBefore(number + 1)}
+	for r := range l.readers {
+		if id == "" || r.id != id {
+			continue
+		}
+		if number >= r.pending.next {
+			return &NumberError{Number: number, Next: r.pending.next - 1}
+		}
+		r.acks = true
+		if place.next > r.acked.next {
+			r.acked = place
+			r.moved()
+		}
+		return nil
+	}
+	gone, ok := l.absent[id]
+	switch {
+	case l.ended: // it has read all, and nobody waits for it
+		return nil
+	case id == "" || !ok:
+		return &InvalidError{Field: "reader_id", Problem: "no reader of this execution has it"}
+	case place.next > gone.place.next && number != math.MaxUint64:
+		gone.acks, gone.place = true, place
+		l.absent[id] = gone
+		l.tellRoom()
+	}
+	return nil
 }
