@@ -1,17 +1,13 @@
 package fsapi
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"path"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"guestd.internal/fsapi/internal/gitignore"
 )
 
 const (
@@ -23,9 +19,6 @@ const (
 	searchOpen  = 32
 )
 
-// ignoreName is the name of git's files of what to leave out.
-const ignoreName = ".gitignore"
-
 // searchLevel is one open folder.
 type searchLevel struct {
 	dir    *dirReader
@@ -33,16 +26,6 @@ type searchLevel struct {
 	names  []dirEntry
 	err    error // what ended the reading, after names
 	ignore []ignoreFile
-}
-
-// ignoreFile is a .gitignore file that a folder is under.
-type ignoreFile struct {
-	file *gitignore.File
-	// above leads from the file's folder to the search's root, with a slash at its
-	// end, or is empty; or skip is how much of a path from the root leads to the
-	// file's folder.
-	above string
-	skip  int
 }
 
 // next returns the folder's next entry.
@@ -240,111 +223,4 @@ func (s *searcher) enter(at *searchLevel, entry dirEntry, below string) {
 		level.ignore = slices.Concat(at.ignore, s.ignoredHere(level))
 	}
 	s.stack = append(s.stack, level)
-}
-
-// ignored says whether git leaves an entry of the folder out; below is its path
-// from the search's root.
-func (l *searchLevel) ignored(below string, folder bool) bool {
-	for i := len(l.ignore) - 1; i >= 0; i-- {
-		f := l.ignore[i]
-		if verdict := f.file.Match(f.above+below[f.skip:], folder); verdict != gitignore.Undecided {
-			return verdict == gitignore.Ignored
-		}
-	}
-	return false
-}
-
-// ignoredHere reads the folder's own .gitignore file.
-func (s *searcher) ignoredHere(level *searchLevel) []ignoreFile {
-	file, err := readIgnoreFile(level.dir.fd)
-	if err != nil {
-		s.fail(join(s.shown, path.Join(level.below, ignoreName)), "read", err)
-	}
-	if file == nil {
-		return nil
-	}
-	f := ignoreFile{file: file}
-	if level.below != "" {
-		f.skip = len(level.below) + 1
-	}
-	return []ignoreFile{f}
-}
-
-// ignoredFromAbove reads the .gitignore files of the folders around the search's
-// root up to the root of the git work tree; outermost first. There are none if
-// there is no work tree.
-func (s *searcher) ignoredFromAbove(root int) []ignoreFile {
-	if isWorkTree(root) {
-		return nil
-	}
-	where, err := descriptorPath(root)
-	if err != nil {
-		return nil // without /proc nobody knows what the folders are called
-	}
-	var files []ignoreFile
-	at, above := root, ""
-	defer func() {
-		if at != root {
-			unix.Close(at)
-		}
-	}()
-	for range MaxListDepth {
-		folder, base, _ := split(where)
-		up, err := openAt(at, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
-		if err != nil || base == "" {
-			if err == nil {
-				unix.Close(up)
-			}
-			return nil
-		}
-		if at != root {
-			unix.Close(at)
-		}
-		at, where, above = up, folder, base+"/"+above
-		// What cannot be read up there is none of the search's business.
-		if file, _ := readIgnoreFile(at); file != nil {
-			files = append(files, ignoreFile{file: file, above: above})
-		}
-		if isWorkTree(at) {
-			slices.Reverse(files)
-			return files
-		}
-	}
-	return nil
-}
-
-// isWorkTree says whether a folder is the root of a git work tree.
-func isWorkTree(dir int) bool {
-	info, err := statAt(dir, ".git")
-	return err == nil && (info.Type == TypeDirectory || info.Type == TypeRegular)
-}
-
-// readIgnoreFile reads a folder's .gitignore file; nil if there is none, or, as
-// for git, it is a link or anything else.
-func readIgnoreFile(dir int) (*gitignore.File, error) {
-	fd, err := openNoLinks(dir, ignoreName, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	info, err := statAt(fd, "")
-	if err != nil || info.Type != TypeRegular {
-		return nil, err
-	}
-	var text bytes.Buffer
-	buf := make([]byte, min(max(info.Size, 512), gitignore.MaxBytes))
-	for text.Len() < gitignore.MaxBytes {
-		n, err := retry(func() (int, error) { return unix.Read(fd, buf) })
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			break
-		}
-		text.Write(buf[:n])
-	}
-	return gitignore.Parse(text.Bytes()), nil
 }
