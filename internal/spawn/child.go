@@ -101,19 +101,10 @@ func (c *Child) wait() {
 	if err != nil {
 		// Somebody else has reaped it, against this package's rules.
 		c.spawner.log.Error("waiting for a process", "id", c.id, "error", err)
-		c.status = Status{Code: -1, Ended: time.Now()}
+		c.finish(Status{Code: -1, Ended: time.Now()})
 	} else {
-		c.status = newStatus(info, usage)
+		c.finish(newStatus(info, usage))
 	}
-	if c.cgroup == nil {
-		c.end = clockTicks()
-	} else if c.spawner.cgroups.memory {
-		c.status.OOMKilled = c.cgroup.oomKilled()
-		if peak := c.cgroup.peakMemory(); peak > 0 {
-			c.status.PeakMemory = peak
-		}
-	}
-	close(c.done)
 
 	if c.cgroup == nil {
 		c.key()
@@ -137,6 +128,20 @@ func (c *Child) wait() {
 func (c *Child) key() processKey {
 	c.keyOnce.Do(func() { c.leaderKey = processKey{c.pid, startTime(c.pid)} })
 	return c.leaderKey
+}
+
+// finish makes the leader's end known.
+func (c *Child) finish(status Status) {
+	c.status = status
+	if c.cgroup == nil {
+		c.end = clockTicks()
+	} else if c.spawner.cgroups.memory {
+		c.status.OOMKilled = c.cgroup.oomKilled()
+		if peak := c.cgroup.peakMemory(); peak > 0 {
+			c.status.PeakMemory = peak
+		}
+	}
+	close(c.done)
 }
 
 // awaitEnd blocks until the leader has ended, and leaves it a zombie.
