@@ -224,6 +224,10 @@ func TestRaceWithSwappedLinks(t *testing.T) {
 				f.SetAttributes(f.ctx, f.user, path, AttributeChanges{Mode: ptr[uint32](0o666)})
 				f.move(path, "mine", MoveOptions{})
 				f.Stat(f.ctx, f.user, path, true)
+				f.Search(f.ctx, f.user, ".", SearchOptions{Pattern: ptr("secret")}, func(m SearchMatch) error {
+					t.Errorf("root's file was searched: %+v", m)
+					return nil
+				})
 			}
 		})
 	}
