@@ -50,6 +50,10 @@ type Command struct {
 	// Extra, if not nil, is the child's descriptor 3, under the same rules.
 	Extra *os.File
 
+	// Forks says that forks of the process are to be trees of their own, see
+	// Adopt. It then has no audit session, by which they would be taken for its own.
+	Forks bool
+
 	// Terminal says that Stdin is the slave of a terminal, which becomes the
 	// child's controlling terminal.
 	Terminal bool

@@ -146,7 +146,7 @@ const textBusyRetries = 6
 var cgroupRefusals = []syscall.Errno{syscall.EBUSY, syscall.EOPNOTSUPP, syscall.ENODEV, syscall.EBADF, syscall.ENOSYS}
 
 func (l *launch) forkOnce(path string, args []string) error {
-	if l.spawner.audit && l.cgroup == nil {
+	if l.spawner.audit && l.cgroup == nil && !l.cmd.Forks {
 		l.audit = newAuditSession(l.cmd.Account.UID)
 	}
 	pid, err := syscall.ForkExec(path, args, &syscall.ProcAttr{
