@@ -71,6 +71,7 @@ func Run(t *testing.T, target Target) {
 	g.group(t, "Terminal", terminalCases{g})
 	g.optional(t, "Start", startCases{g}, pb.ProcessService_Start_FullMethodName, pb.ProcessService_Wait_FullMethodName)
 	g.optional(t, "Attach", attachCases{g}, pb.ProcessService_Attach_FullMethodName)
+	g.optional(t, "Reader", readerCases{g}, pb.ProcessService_Attach_FullMethodName, pb.ProcessService_Wait_FullMethodName)
 	g.group(t, "Stat", statCases{g})
 	g.group(t, "List", listCases{g})
 	g.group(t, "Read", readCases{g})
