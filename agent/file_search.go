@@ -54,6 +54,7 @@ func (s *searchSender) summary(ctx context.Context, summary fsapi.SearchSummary)
 		Files:        summary.Files,
 		Matches:      summary.Matches,
 		LimitReached: summary.LimitReached,
+		FailureCount: summary.FailureCount,
 	}
 	for _, failure := range summary.Failures {
 		m.Failures = append(m.Failures, fileFailure(ctx, failure.Path, failure.Err))

@@ -3839,8 +3839,10 @@ type SearchSummary struct {
 	Matches uint64 `protobuf:"varint,2,opt,name=matches,proto3" json:"matches,omitempty"`
 	// A limit of the request ended it.
 	LimitReached bool `protobuf:"varint,3,opt,name=limit_reached,json=limitReached,proto3" json:"limit_reached,omitempty"`
-	// What could not be read, the first 100.
-	Failures      []*FileFailure `protobuf:"bytes,4,rep,name=failures,proto3" json:"failures,omitempty"`
+	// What could not be read, the first 100 of them.
+	Failures []*FileFailure `protobuf:"bytes,4,rep,name=failures,proto3" json:"failures,omitempty"`
+	// How many files could not be read.
+	FailureCount  uint64 `protobuf:"varint,5,opt,name=failure_count,json=failureCount,proto3" json:"failure_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3901,6 +3903,13 @@ func (x *SearchSummary) GetFailures() []*FileFailure {
 		return x.Failures
 	}
 	return nil
+}
+
+func (x *SearchSummary) GetFailureCount() uint64 {
+	if x != nil {
+		return x.FailureCount
+	}
+	return 0
 }
 
 // SearchResponse is one message from Search.
@@ -4288,12 +4297,13 @@ const file_guestd_v1_file_proto_rawDesc = "" +
 	"\x06ranges\x18\x04 \x03(\v2\x14.guestd.v1.ByteRangeR\x06ranges\x12-\n" +
 	"\x06before\x18\x05 \x03(\v2\x15.guestd.v1.SearchLineR\x06before\x12+\n" +
 	"\x05after\x18\x06 \x03(\v2\x15.guestd.v1.SearchLineR\x05after\x12\x16\n" +
-	"\x06binary\x18\a \x01(\bR\x06binary\"\x98\x01\n" +
+	"\x06binary\x18\a \x01(\bR\x06binary\"\xbd\x01\n" +
 	"\rSearchSummary\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\x12\x18\n" +
 	"\amatches\x18\x02 \x01(\x04R\amatches\x12#\n" +
 	"\rlimit_reached\x18\x03 \x01(\bR\flimitReached\x122\n" +
-	"\bfailures\x18\x04 \x03(\v2\x16.guestd.v1.FileFailureR\bfailures\"\xb2\x01\n" +
+	"\bfailures\x18\x04 \x03(\v2\x16.guestd.v1.FileFailureR\bfailures\x12#\n" +
+	"\rfailure_count\x18\x05 \x01(\x04R\ffailureCount\"\xb2\x01\n" +
 	"\x0eSearchResponse\x121\n" +
 	"\x06header\x18\x01 \x01(\v2\x17.guestd.v1.SearchHeaderH\x00R\x06header\x12.\n" +
 	"\x05match\x18\x02 \x01(\v2\x16.guestd.v1.SearchMatchH\x00R\x05match\x124\n" +
