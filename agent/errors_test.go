@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"guestd.internal/agent/internal/wire"
+	"guestd.internal/agent/internal/codec"
 	"guestd.internal/fsapi"
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/outlog"
@@ -96,8 +96,8 @@ var errorCases = []struct {
 	{errShuttingDown, codes.Unavailable, "SHUTTING_DOWN", nil},
 	{errTokenRefused, codes.Unauthenticated, "TOKEN_REFUSED", nil},
 	{invalid("spec.cwd", "has a NUL"), codes.InvalidArgument, "INVALID_FIELD", map[string]string{"field": "spec.cwd"}},
-	{&wire.Fault{Field: "process_id", Detail: "not valid UTF-8"}, codes.InvalidArgument, "INVALID_FIELD", map[string]string{"field": "process_id"}},
-	{&wire.Fault{Size: 9 << 20}, codes.ResourceExhausted, "LIMIT_REACHED", nil},
+	{&codec.Fault{Field: "process_id", Detail: "not valid UTF-8"}, codes.InvalidArgument, "INVALID_FIELD", map[string]string{"field": "process_id"}},
+	{&codec.Fault{Size: 9 << 20}, codes.ResourceExhausted, "LIMIT_REACHED", nil},
 	{errors.New("never seen"), codes.Internal, "UNSPECIFIED", nil},
 	{unix.EBADF, codes.Internal, "UNSPECIFIED", map[string]string{"errno": "EBADF"}},
 	{context.DeadlineExceeded, codes.Internal, "UNSPECIFIED", nil}, // somebody else's deadline

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"guestd.internal/agent/internal/codec"
 	"guestd.internal/agent/internal/listen"
-	"guestd.internal/agent/internal/wire"
 )
 
 // call is what all calls have in common, from the first look at one to its
@@ -28,7 +28,7 @@ type call struct {
 	unhook func() bool
 	inside bool // let in by the gate
 
-	fault atomic.Pointer[wire.Fault] // the first malformed message of a stream
+	fault atomic.Pointer[codec.Fault] // the first malformed message of a stream
 }
 
 // newCall begins a call; finish ends it.
@@ -125,7 +125,7 @@ func (a *Agent) interceptUnary(ctx context.Context, req any, info *grpc.UnarySer
 	if err := c.admit(); err != nil {
 		return nil, err
 	}
-	if fault := wire.FaultOf(req); fault != nil {
+	if fault := codec.FaultOf(req); fault != nil {
 		return nil, fault
 	}
 	return handler(c.ctx, req)
@@ -151,12 +151,12 @@ type callStream struct {
 func (s *callStream) Context() context.Context { return s.call.ctx }
 
 // RecvMsg implements grpc.ServerStream. A message that does not parse is a
-// *wire.Fault, and that is what the call then ends with.
+// *codec.Fault, and that is what the call then ends with.
 func (s *callStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	if fault := wire.FaultOf(m); fault != nil {
+	if fault := codec.FaultOf(m); fault != nil {
 		s.call.fault.CompareAndSwap(nil, fault)
 		return fault
 	}

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"guestd.internal/agent/internal/wire"
+	"guestd.internal/agent/internal/codec"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -140,15 +140,15 @@ func TestOversizedRequests(t *testing.T) {
 		head = protowire.AppendVarint(head, uint64(size-len(head)-4))
 		return append(head, make([]byte, size-len(head))...)
 	}
-	if err := a.sendRaw(within(t), faultsUnary, request(wire.MaxMessage)); err != nil {
+	if err := a.sendRaw(within(t), faultsUnary, request(codec.MaxMessage)); err != nil {
 		t.Errorf("at the limit: %v", err)
 	}
-	err := a.sendRaw(within(t), faultsUnary, request(wire.MaxMessage+1))
+	err := a.sendRaw(within(t), faultsUnary, request(codec.MaxMessage+1))
 	wantCode(t, err, codes.ResourceExhausted, "LIMIT_REACHED")
 	if !strings.Contains(err.Error(), "8388608") {
 		t.Errorf("%v does not name the limit", err)
 	}
-	wantCode(t, a.sendRaw(within(t), faultsUnary, request(3*wire.MaxMessage)), codes.ResourceExhausted, "")
+	wantCode(t, a.sendRaw(within(t), faultsUnary, request(3*codec.MaxMessage)), codes.ResourceExhausted, "")
 }
 
 func TestHandlersEndWithTheirCall(t *testing.T) {

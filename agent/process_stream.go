@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"guestd.internal/agent/internal/wire"
 	"guestd.internal/internal/outlog"
+	"guestd.internal/internal/wire"
 	"guestd.internal/proc"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )

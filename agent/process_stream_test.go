@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"guestd.internal/agent/internal/wire"
+	"guestd.internal/internal/wire"
 	"guestd.internal/proc"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )

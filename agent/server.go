@@ -10,8 +10,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"guestd.internal/agent/internal/codec"
 	"guestd.internal/agent/internal/listen"
-	"guestd.internal/agent/internal/wire"
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -41,9 +42,9 @@ const (
 func (a *Agent) newServer() *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(listen.Credentials(a.log)),
-		grpc.ForceServerCodecV2(wire.Codec{}),
+		grpc.ForceServerCodecV2(codec.Codec{}),
 		experimental.BufferPool(wire.Pool),
-		grpc.MaxRecvMsgSize(wire.HardLimit),
+		grpc.MaxRecvMsgSize(codec.HardLimit),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.StaticStreamWindowSize(windowSize),
 		grpc.StaticConnWindowSize(windowSize),

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"guestd.internal/agent/internal/wire"
+	"guestd.internal/agent/internal/codec"
 	"guestd.internal/fsapi"
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/outlog"
@@ -111,7 +111,7 @@ func classify(err error) (a answer, field string) {
 // classifyRequest recognises errors that name a field of the request.
 func classifyRequest(err error) (a answer, field string, ok bool) {
 	a = answer{codes.InvalidArgument, guestdv1.ErrorReason_ERROR_REASON_INVALID_FIELD}
-	if e, ok := errors.AsType[*wire.Fault](err); ok {
+	if e, ok := errors.AsType[*codec.Fault](err); ok {
 		if e.Size > 0 {
 			a = answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}
 		}

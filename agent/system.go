@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"guestd.internal/agent/internal/wire"
+	"guestd.internal/agent/internal/codec"
 	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/spawn"
 	"guestd.internal/internal/version"
@@ -78,7 +78,7 @@ func (a *Agent) features() []string {
 
 func (a *Agent) limits() *guestdv1.Limits {
 	return &guestdv1.Limits{
-		MaxRequestBytes:      wire.MaxMessage,
+		MaxRequestBytes:      codec.MaxMessage,
 		MaxPayloadBytes:      maxPayload,
 		LogLimitBytes:        outlog.DefaultLimit,
 		LogBudgetBytes:       uint64(a.budget.Limit()),

@@ -8,16 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// MaxMessage is the largest request that is taken, in bytes.
-const MaxMessage = 8 << 20
-
-// HardLimit is what grpc.MaxRecvMsgSize is to be set to. A message between
-// MaxMessage and this is read to its end and refused with a reason that a
-// program can read; beyond it grpc refuses by itself, without one.
-const HardLimit = 2 * MaxMessage
-
-// Codec is the server's codec, for grpc.ForceServerCodecV2. It is called
-// "proto", and its messages are those of grpc's codec of that name.
+// Codec is a codec for grpc.ForceCodecV2 that also takes *Piece and *View. It is
+// called "proto", and its messages are those of grpc's codec of that name.
 type Codec struct{}
 
 var _ encoding.CodecV2 = Codec{}
@@ -51,22 +43,16 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(buf, Pool)}, nil
 }
 
-// Unmarshal implements encoding.CodecV2. Data that does not parse, or is larger
-// than MaxMessage, is no error here: v is then empty but for the mark that
-// FaultOf reads.
+// Unmarshal implements encoding.CodecV2, for messages and for *View.
 func (Codec) Unmarshal(data mem.BufferSlice, v any) error {
+	buf := data.MaterializeToBuffer(Pool)
+	if view, ok := v.(view); ok {
+		return view.take(buf)
+	}
+	defer buf.Free()
 	m, ok := v.(proto.Message)
 	if !ok {
 		return fmt.Errorf("unmarshalling into a %T: not a protobuf message", v)
 	}
-	if size := data.Len(); size > MaxMessage {
-		mark(m, &Fault{Size: size})
-		return nil
-	}
-	buf := data.MaterializeToBuffer(Pool)
-	defer buf.Free()
-	if err := proto.Unmarshal(buf.ReadOnlyData(), m); err != nil {
-		mark(m, locate(buf.ReadOnlyData(), m.ProtoReflect().Descriptor(), err))
-	}
-	return nil
+	return proto.Unmarshal(buf.ReadOnlyData(), m)
 }

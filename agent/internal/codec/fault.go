@@ -1,4 +1,4 @@
-package wire
+package codec
 
 import (
 	"crypto/rand"
@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"guestd.internal/internal/wire"
 )
 
 // Fault says what is wrong with a message that came in.
@@ -57,12 +59,13 @@ func mark(m proto.Message, f *Fault) {
 	m.ProtoReflect().SetUnknown(unknown)
 }
 
-// FaultOf tells what is wrong with a request that Codec has decoded, nil where
+// FaultOf tells what is wrong with a request that Codec has decoded, itself or into
+// a wire.View, nil where
 // nothing is. Every handler's request must have passed through it: a faulty one
 // looks like an empty message otherwise.
 func FaultOf(request any) *Fault {
-	m, ok := request.(proto.Message)
-	if !ok {
+	m := wire.MessageOf(request)
+	if m == nil {
 		return nil
 	}
 	unknown := m.ProtoReflect().GetUnknown()

@@ -29,7 +29,7 @@ const copyBelow = 4 << 10
 
 // marshal returns the encoded message and takes Data over.
 func (p *Piece) marshal() mem.BufferSlice {
-	header := p.header()
+	header := header(p.Path, p.Fields, p.Number, len(p.Data))
 	if len(p.Data) < copyBelow {
 		buf := Pool.Get(len(header) + len(p.Data))
 		copy((*buf)[copy(*buf, header):], p.Data)
@@ -42,22 +42,23 @@ func (p *Piece) marshal() mem.BufferSlice {
 	return mem.BufferSlice{mem.SliceBuffer(header), mem.NewBuffer(&data, borrowed{p.Release})}
 }
 
-// header returns all that comes before the data.
-func (p *Piece) header() []byte {
-	size := len(p.Fields) + protowire.SizeTag(p.Number) + protowire.SizeBytes(len(p.Data))
-	sizes := make([]int, len(p.Path)) // of the message in each field of the path
-	for i := len(p.Path) - 1; i >= 0; i-- {
+// header encodes all of a message that comes before dataSize bytes of data: the
+// tags and sizes of path, fields, and the tag and size of the data.
+func header(path []protowire.Number, fields []byte, number protowire.Number, dataSize int) []byte {
+	size := len(fields) + protowire.SizeTag(number) + protowire.SizeBytes(dataSize)
+	sizes := make([]int, len(path)) // of the message in each field of the path
+	for i := len(path) - 1; i >= 0; i-- {
 		sizes[i] = size
-		size += protowire.SizeTag(p.Path[i]) + protowire.SizeVarint(uint64(size))
+		size += protowire.SizeTag(path[i]) + protowire.SizeVarint(uint64(size))
 	}
-	header := make([]byte, 0, size-len(p.Data))
-	for i, number := range p.Path {
-		header = protowire.AppendTag(header, number, protowire.BytesType)
-		header = protowire.AppendVarint(header, uint64(sizes[i]))
+	encoded := make([]byte, 0, size-dataSize)
+	for i, number := range path {
+		encoded = protowire.AppendTag(encoded, number, protowire.BytesType)
+		encoded = protowire.AppendVarint(encoded, uint64(sizes[i]))
 	}
-	header = append(header, p.Fields...)
-	header = protowire.AppendTag(header, p.Number, protowire.BytesType)
-	return protowire.AppendVarint(header, uint64(len(p.Data)))
+	encoded = append(encoded, fields...)
+	encoded = protowire.AppendTag(encoded, number, protowire.BytesType)
+	return protowire.AppendVarint(encoded, uint64(dataSize))
 }
 
 // borrowed is the pool of one buffer that belongs to somebody else: putting it back

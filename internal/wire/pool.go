@@ -9,7 +9,7 @@ import (
 
 // The pool's smallest and largest buffers, as powers of two: what is smaller
 // shares the smallest, what is larger is left to the garbage collector. The
-// largest holds a message of MaxMessage bytes.
+// largest holds the largest message that guestd takes.
 const (
 	minShift = 8
 	maxShift = 23
@@ -20,7 +20,13 @@ type bufferPool struct {
 	classes [maxShift - minShift + 1]sync.Pool
 }
 
-// Pool is the pool for grpc's experimental.BufferPool option and for Codec.
+// PieceSize is how many bytes of a stream one message is to carry: as many as fit
+// a quarter of a mebibyte with what a message has around them, so that they come
+// to lie in a buffer of that size and not of twice as much.
+const PieceSize = 256<<10 - 64
+
+// Pool is the pool for grpc's experimental.BufferPool and WithBufferPool options,
+// and for Codec.
 // A buffer from it holds whatever was in it before.
 var Pool mem.BufferPool = &bufferPool{}
 
@@ -55,5 +61,6 @@ func (p *bufferPool) Put(buf *[]byte) {
 	if size < 1<<minShift || size > 1<<maxShift || size&(size-1) != 0 {
 		return
 	}
+	poison((*buf)[:size])
 	p.classes[class(size)].Put(buf)
 }

@@ -1,12 +1,9 @@
-package wire
+package codec
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec to compare with
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -26,33 +23,6 @@ func decode(t testing.TB, data []byte, m proto.Message) *Fault {
 func field(data []byte, number protowire.Number, value string) []byte {
 	data = protowire.AppendTag(data, number, protowire.BytesType)
 	return protowire.AppendString(data, value)
-}
-
-func TestCodecMatchesGRPC(t *testing.T) {
-	theirs := encoding.GetCodecV2("proto")
-	for _, size := range []int{0, 1, 1 << 10, 256 << 10, 1<<20 + 1, 5 << 20} {
-		want := &guestdv1.WriteInputRequest{ProcessId: "p-x", Data: bytes.Repeat([]byte{7}, size)}
-		ours, err := Codec{}.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		reference, err := theirs.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(ours.Materialize(), reference.Materialize()) {
-			t.Errorf("%d bytes: marshalled differently", size)
-		}
-		got := new(guestdv1.WriteInputRequest)
-		if err := (Codec{}).Unmarshal(reference, got); err != nil || FaultOf(got) != nil {
-			t.Fatalf("%d bytes: %v, %v", size, err, FaultOf(got))
-		}
-		if !proto.Equal(got, want) {
-			t.Errorf("%d bytes: not the same after a round trip", size)
-		}
-		ours.Free()
-		reference.Free()
-	}
 }
 
 func TestFaultNamesField(t *testing.T) {
@@ -100,26 +70,6 @@ func TestNoFaultFromSender(t *testing.T) {
 	m := &guestdv1.GetRequest{}
 	if f := decode(t, data, m); f != nil || m.ProcessId != "p-x" {
 		t.Fatalf("fault = %v, process_id = %q", f, m.ProcessId)
-	}
-}
-
-func TestPool(t *testing.T) {
-	for _, n := range []int{0, 1, 256, 257, 4096, 1 << 20, 1<<20 + 1, 1 << 23, 1<<23 + 1} {
-		buf := Pool.Get(n)
-		if len(*buf) != n {
-			t.Errorf("Get(%d) has length %d", n, len(*buf))
-		}
-		if size := cap(*buf); n <= 1<<maxShift && (size < 1<<minShift || size&(size-1) != 0 || n > 1<<minShift && size >= 2*n) {
-			t.Errorf("Get(%d) has capacity %d, want the next power of two", n, size)
-		}
-		*buf = (*buf)[:0]
-		Pool.Put(buf)
-	}
-	// A stranger's buffer must never come back from a class it is too small for.
-	stranger := make([]byte, 300)
-	Pool.Put(&stranger)
-	if buf := Pool.Get(512); cap(*buf) < 512 {
-		t.Errorf("Get(512) has capacity %d", cap(*buf))
 	}
 }
 
