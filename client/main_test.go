@@ -118,6 +118,7 @@ type fakeGuestd struct {
 	again   func(*guestdv1.AttachExecutionRequest, guestdv1.CodeService_AttachExecutionServer) error
 	write   func(guestdv1.FileService_WriteServer) error
 	read    func(*guestdv1.ReadRequest, guestdv1.FileService_ReadServer) error
+	search  func(*guestdv1.SearchRequest, guestdv1.FileService_SearchServer) error
 }
 
 type fakeProcesses struct {
@@ -159,6 +160,10 @@ func (s fakeFiles) Write(stream guestdv1.FileService_WriteServer) error { return
 
 func (s fakeFiles) Read(r *guestdv1.ReadRequest, stream guestdv1.FileService_ReadServer) error {
 	return s.f.read(r, stream)
+}
+
+func (s fakeFiles) Search(r *guestdv1.SearchRequest, stream guestdv1.FileService_SearchServer) error {
+	return s.f.search(r, stream)
 }
 
 // serveFake serves f and gives a client of it, and what cuts all connections.
