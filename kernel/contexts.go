@@ -59,6 +59,22 @@ type Config struct {
 	// Retention is how long finished executions are kept; ten minutes unless
 	// given.
 	Retention time.Duration
+	// ColdStart starts every kernel as a process of its own. Otherwise Python
+	// kernels are forks of a process with the user's rights that has imported
+	// ipykernel and what Preload says. It is started in the background after the
+	// user's first kernel, or by Prewarm.
+	ColdStart bool
+	// ReadyKernels is how many forked kernels wait for a context, for each user
+	// that has one; 1 unless given, negative for none.
+	ReadyKernels int
+	// Preload names the modules that are imported ahead where there are 512 MiB of
+	// free memory; nil is numpy, pandas and matplotlib.pyplot.
+	Preload []string
+	// WarmIdle is how long all that is kept for a user without kernels; ten minutes
+	// unless given.
+	WarmIdle time.Duration
+
+	warm *warmer // nil without
 }
 
 func (cfg Config) withDefaults() Config {
@@ -67,6 +83,11 @@ func (cfg Config) withDefaults() Config {
 	cfg.ReconnectGrace = cmp.Or(cfg.ReconnectGrace, time.Minute)
 	cfg.StartTimeout = cmp.Or(cfg.StartTimeout, time.Minute)
 	cfg.Retention = cmp.Or(cfg.Retention, 10*time.Minute)
+	cfg.ReadyKernels = cmp.Or(cfg.ReadyKernels, 1)
+	cfg.WarmIdle = cmp.Or(cfg.WarmIdle, 10*time.Minute)
+	if cfg.Preload == nil {
+		cfg.Preload = []string{"numpy", "pandas", "matplotlib.pyplot"}
+	}
 	return cfg
 }
 
@@ -96,13 +117,17 @@ func New(cfg Config) (*Contexts, error) {
 	if err := prepareState(cfg.StateDir); err != nil {
 		return nil, err
 	}
-	return &Contexts{
+	cs := &Contexts{
 		cfg:        cfg,
 		contexts:   make(map[string]*codeContext),
 		defaults:   make(map[string]*codeContext),
 		executions: make(map[string]*Execution),
 		requests:   make(map[string]*Execution),
-	}, nil
+	}
+	if !cfg.ColdStart {
+		cs.cfg.warm = newWarmer(&cs.cfg)
+	}
+	return cs, nil
 }
 
 // Execute queues code and returns at once; ctx is only for that. Errors in the
@@ -316,12 +341,18 @@ func (cs *Contexts) Close(ctx context.Context) error {
 	for _, c := range contexts {
 		c.quit()
 	}
-	for _, c := range contexts {
-		select {
-		case <-c.ended:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for kernels to end: %w", context.Cause(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, c := range contexts {
+			<-c.ended
 		}
+		cs.cfg.warm.close()
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for kernels to end: %w", context.Cause(ctx))
 	}
-	return nil
 }

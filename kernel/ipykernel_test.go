@@ -55,7 +55,7 @@ exec unshare --mount sh -c '
 	mount --bind "$1" "$0$1" && mount --rbind /proc "$0/proc" && mount --rbind /dev "$0/dev" || exit
 	root=$0
 	shift
-	exec chroot "$root" /usr/bin/python3 "$@"
+	exec chroot "$root" /usr/bin/env --chdir="$PWD" --unset=PWD /usr/bin/python3 "$@"
 ' %q %q "$@"
 `, root, stateRoot)
 	if err := os.WriteFile(python, []byte(script), 0o755); err != nil {

@@ -8,6 +8,7 @@ import (
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/fscred"
 	"guestd.internal/kernel/internal/kernelspec"
+	"guestd.internal/kernel/internal/pykernel"
 )
 
 // python is the canonical name of the default language.
@@ -33,6 +34,9 @@ func canonicalLanguage(name string) string {
 type command struct {
 	spec    kernelspec.Spec
 	program string
+
+	invocation pykernel.Invocation // if ours
+	ours       bool                // it runs ipykernel, for which we have a launcher
 }
 
 // findLanguage finds the kernel for a language as the given user has it.
@@ -47,6 +51,9 @@ func findLanguage(acc account.Account, language string, getenv func(string) stri
 		}
 		return err
 	})
+	if err == nil {
+		found.invocation, found.ours = pykernel.Parse(found.spec.Command(found.program, ""))
+	}
 	return found, err
 }
 

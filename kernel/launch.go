@@ -76,6 +76,19 @@ func (l *launcher) start(ctx context.Context, generation uint64) (*session, erro
 	if err != nil {
 		return nil, err
 	}
+	defer l.cfg.warm.begin()()
+	s := l.cfg.warm.take(ctx, l, cmd, generation)
+	if s == nil {
+		if s, err = l.startCold(ctx, cmd, generation); err != nil {
+			return nil, err
+		}
+	}
+	l.cfg.warm.use(l, cmd, s)
+	return s, nil
+}
+
+// startCold starts a kernel in a process of its own.
+func (l *launcher) startCold(ctx context.Context, cmd command, generation uint64) (*session, error) {
 	s, conn, err := l.spawn(cmd, generation)
 	if err != nil {
 		return nil, err
@@ -119,14 +132,14 @@ func (l *launcher) spawn(cmd command, generation uint64) (_ *session, _ jupyter.
 		return fail("preparing its control socket", err)
 	}
 	undo.add(control.Close)
-	child, err := l.cfg.Spawner.Start(l.process(cmd, dir, stderr, theirs))
+	s := l.newSession(cmd, conn, generation)
+	s.id, s.folder, s.stderr, s.control = id.New("p"), dir, tail, control
+	s.child, err = l.cfg.Spawner.Start(l.process(cmd, s, stderr, theirs))
 	_, _ = stderr.Close(), theirs.Close() // the kernel has its own
 	if err != nil {
 		return fail("starting its process", err)
 	}
-	s := l.newSession(cmd, conn, generation)
-	s.child, s.folder, s.stderr, s.control = child, dir, tail, control
-	s.log = s.log.With("pid", child.PID())
+	s.log = s.log.With("pid", s.child.PID())
 	return s, conn, nil
 }
 
@@ -175,19 +188,18 @@ func (f *folder) fill(spec kernelspec.Spec) (jupyter.Connection, error) {
 	return conn, err
 }
 
-func (l *launcher) process(cmd command, dir *folder, stderr, control *os.File) spawn.Command {
-	env := l.kernelEnvironment(cmd, dir)
-	args := cmd.spec.Command(cmd.program, dir.path+"/"+connectionFile)
+func (l *launcher) process(cmd command, s *session, stderr, control *os.File) spawn.Command {
+	args := cmd.spec.Command(cmd.program, s.folder.path+"/"+connectionFile)
 	command := spawn.Command{
-		ID:      id.New("p"),
-		Env:     env,
+		ID:      s.id,
+		Args:    args,
+		Env:     l.kernelEnvironment(cmd, s.folder),
 		Dir:     l.workingDirectory(),
 		Account: l.acc,
 		Stderr:  stderr,
 	}
-	var ours bool
-	if command.Args, ours = pykernel.Arguments(args, dir.script()); ours {
-		command.Extra = control
+	if in, ok := pykernel.Parse(args); ok {
+		command.Args, command.Extra = in.Cold(s.folder.script()), control
 	}
 	return command
 }

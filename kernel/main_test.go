@@ -99,7 +99,9 @@ func newContexts(t *testing.T, change ...func(*Config)) *Contexts {
 		Spawner:  spawner,
 		Accounts: account.Open(""),
 		StateDir: state,
-		Logger:   slog.New(slog.NewTextHandler(testWriter{t}, nil)),
+		// What starts in the background would be in the way of most tests.
+		ColdStart: true,
+		Logger:    slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 	}
 	// The tests are about the machine's user, not about who runs as "user".
 	cfg.DefaultUser = func() string { return fmt.Sprint(os.Getuid()) }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"net"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -28,11 +28,13 @@ const (
 // session is one kernel: its process, its connections, its folder. Its readers
 // decode and hand over; the context's actor does everything else.
 type session struct {
+	id         string // of its process
 	generation uint64
 	child      *spawn.Child
 	folder     *folder
 	stderr     *stderrTail
-	control    *os.File // a kernel of our launcher ends with it
+	control    *net.UnixConn // a kernel of our launcher ends with it
+	onClose    func()        // or nil; called once all of it is gone
 	codec      *jupyter.Codec
 	conns      map[jupyter.Channel]*zmtp.Conn
 	log        *slog.Logger
@@ -188,6 +190,9 @@ func (s *session) close() {
 		s.stderr.close()
 		if err := s.folder.remove(); err != nil {
 			s.log.Warn("cleaning up after a kernel", "error", err)
+		}
+		if s.onClose != nil {
+			s.onClose()
 		}
 	})
 }

@@ -36,14 +36,31 @@ func Files() []File {
 	return files
 }
 
-// Arguments puts our script, at the given path, in the place of ipykernel's own
-// launcher in a kernel's arguments, and says whether that is what they run.
-func Arguments(args []string, script string) ([]string, bool) {
+// Invocation is how a kernel's arguments are run by our script.
+type Invocation struct {
+	Python []string // the interpreter and its own arguments
+	Kernel []string // the kernel's arguments
+}
+
+// Parse takes a kernel's arguments apart, and says whether they are ones that run
+// ipykernel's own launcher, in the place of which our script can be put.
+func Parse(args []string) (Invocation, bool) {
 	for i := 1; i+1 < len(args); i++ {
 		module := args[i+1]
 		if args[i] == "-m" && (module == "ipykernel_launcher" || module == "ipykernel") {
-			return slices.Concat(args[:i], []string{script}, args[i+2:]), true
+			return Invocation{Python: args[:i:i], Kernel: args[i+2:]}, true
 		}
 	}
-	return args, false
+	return Invocation{}, false
+}
+
+// Cold returns the arguments of a process that is a kernel, with our script at the
+// given path.
+func (in Invocation) Cold(script string) []string {
+	return slices.Concat(in.Python, []string{script}, in.Kernel)
+}
+
+// Server returns the arguments of a fork server that imports the given modules.
+func (in Invocation) Server(script string, modules []string) []string {
+	return slices.Concat(in.Python, []string{script, "--fork-server"}, modules)
 }

@@ -1,7 +1,7 @@
 """The socket to guestd, descriptor 3. A message is its length in four bytes,
 highest first, and a JSON object.
 
-    guestd -> kernel  {"cwd": …, "env": {…}}   before user code runs, at most once
+    guestd -> kernel  {"cwd": …, "env": {…}}   before user code runs
     kernel -> guestd  {} or {"errno": …, "error": …}
 
 Its end means that guestd is gone, and so is the kernel then.
@@ -53,15 +53,27 @@ def send(connection, message):
     connection.sendall(_LENGTH.pack(len(body)) + body)
 
 
+_applied = None  # the environment that guestd has given this process
+
+
 def apply(settings):
     """Gives this process an environment and a working directory, and returns the
-    answer to guestd."""
+    answer to guestd. What IPython has put into the environment since the last time
+    stays."""
+    global _applied
     try:
         os.chdir(settings["cwd"])
     except OSError as error:
         return {"errno": error.errno, "error": error.strerror}
-    os.environ.clear()
-    os.environ.update(settings["env"])
+    wanted, before = settings["env"], _applied
+    if before is None:
+        before = dict(os.environ)
+    for name in before.keys() - wanted.keys():
+        os.environ.pop(name, None)
+    for name, value in wanted.items():
+        if before.get(name) != value:
+            os.environ[name] = value
+    _applied = wanted
     time.tzset()
     return {}
 

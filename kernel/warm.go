@@ -1,0 +1,477 @@
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"guestd.internal/internal/account"
+)
+
+const (
+	// warmDelay keeps what is done ahead out of the way of those who have just got
+	// a kernel; and guestd may be there for one execution only.
+	warmDelay = 500 * time.Millisecond
+	// staleWait bounds the question whether packages have changed.
+	staleWait = time.Second
+	// serverRetry is how long a user's kernels start cold after a fork server failed.
+	serverRetry = time.Minute
+	// serverGrace is how long a fork server may take to end by itself.
+	serverGrace = 2 * time.Second
+	// preloadNeeds is the free memory below which no libraries are imported ahead,
+	// in bytes.
+	preloadNeeds = 512 << 20
+)
+
+// warmer keeps fork servers and ready kernels, one pool for each user and
+// interpreter. Nothing runs before a pool is wanted. Its goroutines end with close.
+// A nil warmer does nothing: every kernel starts cold.
+type warmer struct {
+	cfg  *Config
+	ctx  context.Context // ends with close
+	stop func()
+
+	mu       sync.Mutex // protects the following, and the pools
+	pools    map[poolKey]*pool
+	starting int           // kernels that somebody waits for
+	calm     chan struct{} // closed while there are none
+	work     sync.WaitGroup
+}
+
+// poolKey is what kernels must have in common to be forks of one server.
+type poolKey struct {
+	account     string
+	python      string // the interpreter, and its own arguments
+	environment string // the variables that matter while libraries are imported
+}
+
+// pool is a fork server and its ready kernels.
+type pool struct {
+	key    poolKey
+	l      launcher // of a context without wishes of its own
+	cmd    command
+	wanted int // ready kernels
+
+	server  *forkServer // nil without
+	ready   []*session
+	filling bool
+	users   int         // kernels of contexts
+	retry   time.Time   // no server is started before
+	idle    *time.Timer // ends it all, while there are no users
+}
+
+func newWarmer(cfg *Config) *warmer {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	calm := make(chan struct{})
+	close(calm)
+	return &warmer{
+		cfg:   cfg,
+		ctx:   ctx,
+		stop:  func() { cancel(ErrClosed) },
+		pools: make(map[poolKey]*pool),
+		calm:  calm,
+	}
+}
+
+// begin says that somebody waits for a kernel, until the returned function is called.
+func (w *warmer) begin() (end func()) {
+	if w == nil {
+		return func() {}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.starting++; w.starting == 1 {
+		w.calm = make(chan struct{})
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.starting--; w.starting == 0 {
+			close(w.calm)
+		}
+	}
+}
+
+// key returns the pool that a context's kernels belong to; false where there can be
+// none.
+func (l *launcher) key(cmd command) (poolKey, bool) {
+	if l.language != python || !cmd.ours {
+		return poolKey{}, false
+	}
+	key := l.keyWith(cmd)
+	plain := l.plain()
+	return key, key == plain.keyWith(cmd)
+}
+
+func (l *launcher) keyWith(cmd command) poolKey {
+	return poolKey{
+		account:     fmt.Sprint(l.acc.UID, l.acc.GID, l.acc.Groups, l.acc.Home),
+		python:      strings.Join(append([]string{cmd.program}, cmd.invocation.Python[1:]...), "\x00"),
+		environment: importEnvironment(l.environment("")),
+	}
+}
+
+// plain is the launcher of a context of the same user without wishes of its own.
+func (l *launcher) plain() launcher {
+	return launcher{cfg: l.cfg, acc: l.acc, language: l.language}
+}
+
+// importPrefixes are the beginnings of the names of variables that are read when
+// Python starts or a library is imported, and not again.
+var importPrefixes = []string{
+	"BLIS_", "GOTO_", "HOME=", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "NPY_", "NUMEXPR_", "OMP_",
+	"OPENBLAS_", "PANDAS_", "PYTHON", "VECLIB_", "XDG_",
+}
+
+func importEnvironment(env []string) string {
+	var found []string
+	for _, entry := range env {
+		if slices.ContainsFunc(importPrefixes, func(prefix string) bool { return strings.HasPrefix(entry, prefix) }) {
+			found = append(found, entry)
+		}
+	}
+	slices.Sort(found)
+	return strings.Join(found, "\x00")
+}
+
+// take returns a kernel without a cold start, or nil. A context's own settings are
+// in place in it.
+func (w *warmer) take(ctx context.Context, l *launcher, cmd command, generation uint64) *session {
+	if w == nil {
+		return nil
+	}
+	key, ok := l.key(cmd)
+	if !ok {
+		return nil
+	}
+	server := w.freshServer(ctx, key)
+	if server == nil {
+		return nil
+	}
+	if s := w.takeReady(key); s != nil {
+		err := settle(ctx, s.control, l.settings(cmd, s))
+		if err == nil {
+			s.generation, s.ready = generation, time.Now()
+			s.log = l.cfg.Logger.With("generation", generation, "pid", s.child.PID())
+			return s
+		}
+		w.cfg.Logger.Info("a ready kernel is of no use", "error", err)
+		s.close()
+	}
+	s, err := l.fork(ctx, server, cmd, generation)
+	if err != nil {
+		w.cfg.Logger.Warn("forking a kernel failed", "error", err)
+		return nil
+	}
+	return s
+}
+
+// freshServer returns the pool's server if packages have not changed since it
+// imported them; if they have, it and its ready kernels are given up.
+func (w *warmer) freshServer(ctx context.Context, key poolKey) *forkServer {
+	w.mu.Lock()
+	p := w.pools[key]
+	if p == nil || p.server == nil {
+		w.mu.Unlock()
+		return nil
+	}
+	server := p.server
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, staleWait, errors.New("no answer"))
+	defer cancel()
+	stale, err := server.link.Stale(ctx)
+	if err == nil && !stale {
+		return server
+	}
+	w.cfg.Logger.Info("giving up a fork server", "stale", stale, "error", err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.server == server {
+		w.emptyLocked(p)
+	}
+	return nil
+}
+
+func (w *warmer) takeReady(key poolKey) *session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.pools[key]
+	for p != nil && len(p.ready) > 0 {
+		s := p.ready[0]
+		p.ready = p.ready[1:]
+		if !s.died() {
+			return s
+		}
+		w.work.Go(s.close)
+	}
+	return nil
+}
+
+// emptyLocked gives up a pool's server and ready kernels. The server stays until the
+// last kernel of a context has ended.
+func (w *warmer) emptyLocked(p *pool) {
+	for _, s := range p.ready {
+		w.work.Go(s.close)
+	}
+	p.ready = nil
+	if f := p.server; f != nil {
+		p.server = nil
+		f.link.Retire()
+		w.work.Go(func() { w.awaitEnd(f) })
+	}
+}
+
+// awaitEnd sees a retired server off, and kills one that has no kernels left and
+// does not end.
+func (w *warmer) awaitEnd(f *forkServer) {
+	select {
+	case <-f.gone:
+		return
+	case <-w.ctx.Done():
+	}
+	select {
+	case <-f.gone:
+	case <-time.After(serverGrace):
+		if err := f.child.KillTree(); err != nil {
+			w.cfg.Logger.Warn("killing a fork server", "error", err)
+		}
+		<-f.gone
+	}
+}
+
+// use says that a context has got a kernel: more may be wanted.
+func (w *warmer) use(l *launcher, cmd command, s *session) {
+	if w == nil {
+		return
+	}
+	key, ok := l.key(cmd)
+	if !ok {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx.Err() != nil {
+		return
+	}
+	p := w.poolLocked(key, l, cmd)
+	p.users++
+	s.onClose = func() { w.leave(p) }
+	if p.idle != nil {
+		p.idle.Stop()
+		p.idle = nil
+	}
+	w.fillLocked(p, warmDelay)
+}
+
+func (w *warmer) poolLocked(key poolKey, l *launcher, cmd command) *pool {
+	p := w.pools[key]
+	if p == nil {
+		p = &pool{key: key, l: l.plain(), cmd: cmd, wanted: max(w.cfg.ReadyKernels, 0)}
+		w.pools[key] = p
+	}
+	return p
+}
+
+// leave says that a context's kernel has ended.
+func (w *warmer) leave(p *pool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.users--; p.users == 0 && w.ctx.Err() == nil {
+		w.armLocked(p)
+	}
+}
+
+// armLocked ends an unused pool later.
+func (w *warmer) armLocked(p *pool) {
+	p.idle = time.AfterFunc(w.cfg.WarmIdle, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if p.users == 0 {
+			w.emptyLocked(p)
+		}
+	})
+}
+
+// fillLocked makes the pool what it is to be, in the background.
+func (w *warmer) fillLocked(p *pool, delay time.Duration) {
+	if p.filling || time.Now().Before(p.retry) {
+		return
+	}
+	p.filling = true
+	w.work.Go(func() {
+		select {
+		case <-time.After(delay):
+			if err := w.fill(p); err != nil && w.ctx.Err() == nil {
+				w.cfg.Logger.Warn("keeping kernels ready failed", "error", err)
+			}
+		case <-w.ctx.Done():
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p.filling = false
+	})
+}
+
+// fill starts what the pool lacks. It waits while somebody waits for a kernel.
+func (w *warmer) fill(p *pool) error {
+	for {
+		w.mu.Lock()
+		calm := w.calm
+		w.mu.Unlock()
+		select {
+		case <-calm:
+		case <-w.ctx.Done():
+			return context.Cause(w.ctx)
+		}
+		more, err := w.fillOne(p)
+		if err != nil {
+			w.mu.Lock()
+			p.retry = time.Now().Add(serverRetry)
+			w.mu.Unlock()
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// fillOne starts the server or one kernel, and says whether there is more to do.
+func (w *warmer) fillOne(p *pool) (more bool, err error) {
+	w.mu.Lock()
+	if p.server != nil && !p.server.alive() {
+		w.emptyLocked(p)
+	}
+	server, missing := p.server, p.wanted-len(p.ready)
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(w.ctx, w.cfg.StartTimeout, errStartTimeout)
+	defer cancel()
+	switch {
+	case server == nil:
+		server, err = p.l.startServer(ctx, p.cmd, w.modules())
+		if err != nil {
+			return false, fmt.Errorf("starting a fork server: %w", err)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p.server = server
+		return true, nil
+	case missing <= 0:
+		return false, nil
+	}
+	s, err := p.l.fork(ctx, server, p.cmd, 0)
+	if err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.server != server {
+		w.work.Go(s.close) // it is stale
+		return true, nil
+	}
+	p.ready = append(p.ready, s)
+	return true, nil
+}
+
+// modules is what a new server imports.
+func (w *warmer) modules() []string {
+	if free, ok := freeMemory(); ok && free < preloadNeeds {
+		return nil
+	}
+	return w.cfg.Preload
+}
+
+// freeMemory is what new programs may use without swapping, in bytes.
+func freeMemory() (uint64, bool) {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), "MemAvailable:"); ok {
+			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			return kib << 10, err == nil
+		}
+	}
+	return 0, false
+}
+
+// Prewarm makes the default user's Python kernels start warm from now on, before
+// anybody asks for one, and keeps n of them ready. It returns when they are. Errors
+// are account's about the default user, *LanguageUnavailableError, and whatever kept
+// the fork server from starting; kernels then start cold.
+func (cs *Contexts) Prewarm(n int) error {
+	configured := ""
+	if cs.cfg.DefaultUser != nil {
+		configured = cs.cfg.DefaultUser()
+	}
+	acc, err := cs.cfg.Accounts.Serve("", configured)
+	if err != nil {
+		return fmt.Errorf("choosing the kernel's user: %w", err)
+	}
+	return cs.cfg.warm.prewarm(acc, n)
+}
+
+// prewarm makes a user's pool ready ahead of everything else, with n kernels.
+func (w *warmer) prewarm(acc account.Account, n int) error {
+	if w == nil {
+		return nil
+	}
+	l := launcher{cfg: w.cfg, acc: acc, language: python}
+	cmd, err := l.find()
+	if err != nil {
+		return err
+	}
+	key, ok := l.key(cmd)
+	if !ok {
+		return nil
+	}
+	w.mu.Lock()
+	p := w.poolLocked(key, &l, cmd)
+	p.wanted = max(p.wanted, n)
+	busy := p.filling
+	p.filling = true
+	if p.users == 0 && p.idle == nil {
+		w.armLocked(p)
+	}
+	w.mu.Unlock()
+	if busy {
+		return nil // it sees what is wanted
+	}
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p.filling = false
+	}()
+	return w.fill(p)
+}
+
+// close ends everything. The contexts' kernels must have ended before.
+func (w *warmer) close() {
+	if w == nil {
+		return
+	}
+	w.stop()
+	w.mu.Lock()
+	for _, p := range w.pools {
+		if p.idle != nil {
+			p.idle.Stop()
+		}
+	}
+	w.mu.Unlock()
+	w.work.Wait() // fill has ended, and adds nothing more
+	w.mu.Lock()
+	for _, p := range w.pools {
+		w.emptyLocked(p)
+	}
+	w.mu.Unlock()
+	w.work.Wait()
+}
