@@ -18,36 +18,55 @@ import (
 
 // cpFlags are the flags of cp.
 type cpFlags struct {
-	user  string
-	fsync bool
-	quiet bool
+	user      string
+	recursive bool
+	fsync     bool
+	quiet     bool
+	maxBytes  uint64
 }
 
 func newCp(a *app) *cobra.Command {
 	var f cpFlags
 	cmd := &cobra.Command{
-		Use:   "cp [flags] SOURCE DESTINATION",
-		Short: "Copy a file into or out of the guest",
-		Long: `Copy a file into the guest, or out of it. Paths of the guest begin with a colon; those without a
-slash behind it start at the user's home. A single hyphen is stdin or stdout. A destination that
-is a directory gets the file under its own name.
+		Use:   "cp [-r] [flags] SOURCE DESTINATION",
+		Short: "Copy files and directories into or out of the guest",
+		Long: `Copy a file into the guest, or out of it, and with -r a directory with all that is in it. Paths
+of the guest begin with a colon; those without a slash behind it start at the user's home. A single
+hyphen is stdin or stdout. A destination that is a directory gets the copy under the source's name.
 
 The file's mode is kept. What was there is replaced at once, when all has arrived: an interrupted
-copy leaves no half file.`,
+copy leaves no half file.
+
+With -r links are copied as links, and modes and modification times are kept. A directory that is
+there already is copied into, and what else is in it stays. What cannot be copied is listed, the
+rest is copied, and the exit code is 125. A hyphen with -r is a tar stream: a directory of the guest
+as tar on stdout, or tar, gzip or zstd from stdin unpacked in the guest. Nothing that a guest sends
+lands outside the destination; owners, devices, FIFOs, set-uid and set-gid bits are not taken over.`,
 		Example: `  guestctl cp report.csv :/srv/data/
   guestctl cp :/var/log/syslog .
-  tar c src | guestctl cp - :src.tar
-  guestctl cp :/etc/passwd - | wc -l`,
+  guestctl cp -r src :
+  guestctl cp -r :/srv/results .
+  guestctl cp -r :/etc - | tar tv
+  guestctl cp -r - :/opt <release.tar.zst
+  tar c src | guestctl cp - :src.tar`,
 		Args: exactly(2, "a source and a destination"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.cp(cmd.Context(), f, args[0], args[1]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.recursive {
+				return a.cpTree(cmd.Context(), f, args[0], args[1])
+			}
+			return a.cpFile(cmd.Context(), f, args[0], args[1])
+		},
 	}
 	addUserFlag(cmd.Flags(), &f.user)
+	cmd.Flags().BoolVarP(&f.recursive, "recursive", "r", false, "copy directories with all that is in them")
+	cmd.Flags().Uint64Var(&f.maxBytes, "max-bytes", 0,
+		"with -r out of the guest or from stdin: most `BYTES` to unpack (default 64 GiB)")
 	cmd.Flags().BoolVar(&f.fsync, "fsync", false, "return only when the copy is on the guest's disk")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	return cmd
 }
 
-func (a *app) cp(ctx context.Context, f cpFlags, source, destination string) error {
+func (a *app) cpFile(ctx context.Context, f cpFlags, source, destination string) error {
 	from, fromGuest := guestPath(source)
 	to, toGuest := guestPath(destination)
 	switch {
@@ -111,7 +130,7 @@ func (a *app) openSource(ctx context.Context, source string) (io.ReadCloser, fs.
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a directory: cp copies single files", source)
+		err = fmt.Errorf("%s is a directory: cp -r copies those", source)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())

@@ -26,8 +26,9 @@ type progress struct {
 	stop  chan struct{}
 	done  chan struct{}
 
-	mu    sync.Mutex // protects count
-	count uint64
+	mu      sync.Mutex // protects the following
+	count   uint64
+	entries uint64 // of a tree
 }
 
 // newProgress begins to show a transfer on stderr; where that is no terminal, or quiet is set,
@@ -59,6 +60,13 @@ func (c *countingReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// set says how far the transfer of a tree has got.
+func (p *progress) set(entries, bytes uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.entries, p.count = entries, bytes
+}
+
 func (p *progress) draw() {
 	defer close(p.done)
 	timer := time.NewTimer(progressDelay)
@@ -81,14 +89,17 @@ func (p *progress) draw() {
 
 func (p *progress) show(end string) {
 	p.mu.Lock()
-	count := p.count
+	count, name := p.count, p.name
+	if p.entries > 0 {
+		name = fmt.Sprintf("%s of %s", counted(p.entries), p.name)
+	}
 	p.mu.Unlock()
 	width := 80
 	if size, ok := terminalSize(p.out); ok {
 		width = size.Columns
 	}
 	// A terminal that is gone shows nothing.
-	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s%s", progressLine(p.name, count, p.total, time.Since(p.start), width-1), end)
+	_, _ = fmt.Fprintf(p.out, "\r\x1b[K%s%s", progressLine(name, count, p.total, time.Since(p.start), width-1), end)
 }
 
 // end draws the last state and ends the line.
