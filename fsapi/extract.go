@@ -113,6 +113,7 @@ type extractor struct {
 	made       madeFolders
 	parentName string // the folder of the last entry, and its descriptor
 	parent     int
+	unnamed    bool // files without names could be made
 	folders    pendingFolders
 	result     TreeResult
 }

@@ -66,7 +66,7 @@ func (x *extractor) openLarge(clean string) (*largeFile, error) {
 			return nil, err
 		}
 	}
-	file, err := createTemp(at, x.fsys.namedTemp)
+	file, err := x.create(at)
 	if err != nil {
 		unix.Close(own)
 		return nil, err

@@ -112,7 +112,7 @@ func makeBeneath(root int, clean string) (int, error) {
 
 // putFile makes a file with the contents at hand.
 func (x *extractor) putFile(at place, item *extractItem) error {
-	file, err := createTemp(at, x.fsys.namedTemp)
+	file, err := x.create(at)
 	if err != nil {
 		return err
 	}
@@ -121,6 +121,46 @@ func (x *extractor) putFile(at place, item *extractItem) error {
 		return err
 	}
 	return x.placeFile(&file, item)
+}
+
+// create makes a file that has no name yet, or a temporary one. Once a file
+// without a name could be made, the next are made without a second look: that is most of
+// what a small file costs.
+func (x *extractor) create(at place) (newFile, error) {
+	if x.unnamed {
+		fd, err := retry(func() (int, error) {
+			return unix.Openat(at.dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+		})
+		if err == nil {
+			return newFile{fd: fd, at: at}, nil
+		}
+	}
+	file, err := createTemp(at, x.fsys.namedTemp)
+	x.unnamed = err == nil && file.name == ""
+	return file, err
+}
+
+// nameNew gives a complete file its name, which nobody may have.
+func nameNew(file *newFile) error {
+	if file.name != "" {
+		return file.place(false)
+	}
+	// Without a way through /proc, where the kernel lets a thread do that with what it
+	// has opened itself (since Linux 6.10).
+	err := unix.Linkat(file.fd, "", file.at.dir, file.at.name, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.ENOENT) {
+		return file.place(false)
+	}
+	return err
+}
+
+// nameOver gives a complete file its name in the place of what has it.
+func nameOver(file *newFile) error {
+	// A temporary name without a lock would be taken for left over.
+	if err := unix.Flock(file.fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return err
+	}
+	return file.place(true)
 }
 
 // placeFile gives a complete file its attributes and then its name.
@@ -135,10 +175,10 @@ func (x *extractor) placeFile(file *newFile, item *extractItem) error {
 	if err := setTimes(file.fd, "", item.modTime, item.modTime); err != nil {
 		return err
 	}
-	err := file.place(false)
+	err := nameNew(file)
 	if errors.Is(err, unix.EEXIST) {
 		if err = x.replaceable(file.at); err == nil {
-			err = file.place(true)
+			err = nameOver(file)
 		}
 	}
 	if err == nil && attrErr != nil {
