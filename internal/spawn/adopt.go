@@ -118,7 +118,7 @@ func (s *Spawner) moveToCgroup(a Adoption) *cgroup {
 	if err == nil {
 		err = writeExisting(filepath.Join(group.path, "cgroup.procs"), strconv.Itoa(a.PID))
 		if err == nil {
-			group.dir.Close() // its path does from now on
+			group.close()
 			return group
 		}
 		s.cgroups.release(group)

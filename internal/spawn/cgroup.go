@@ -17,15 +17,26 @@ import (
 // have changed whatever a folder has, or left something in it.
 type cgroup struct {
 	path string
-	dir  *os.File // open until the leader was cloned into it
+	fd   int // of the folder, until the leader is in it; then -1
 }
 
-func (g *cgroup) fd() int { return int(g.dir.Fd()) }
+// open opens the folder for clone3(2).
+func (g *cgroup) open() (err error) {
+	g.fd, err = unix.Open(g.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return err
+}
+
+// close closes the folder, of which the path does from now on.
+func (g *cgroup) close() {
+	if g.fd >= 0 {
+		_ = unix.Close(g.fd)
+		g.fd = -1
+	}
+}
 
 // remove removes the folder, unless a process is in it or below it, and says whether
 // it is gone.
 func (g *cgroup) remove() bool {
-	g.dir.Close() // closed already, but for a start that failed
 	err := unix.Rmdir(g.path)
 	if (err == unix.EBUSY || err == unix.ENOTEMPTY) && !g.populated() {
 		err = removeCgroup(g.path) // and the folders that its processes have made

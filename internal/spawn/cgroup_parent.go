@@ -88,7 +88,7 @@ func (p *cgroupParent) arm(delay time.Duration) {
 	}
 }
 
-// create returns a folder for one tree.
+// create returns an open folder for one tree.
 func (p *cgroupParent) create() (g *cgroup, err error) {
 	select {
 	case g = <-p.ready:
@@ -96,6 +96,10 @@ func (p *cgroupParent) create() (g *cgroup, err error) {
 		if g, err = p.make(); err != nil {
 			return nil, err
 		}
+	}
+	if err := g.open(); err != nil {
+		g.remove()
+		return nil, err
 	}
 	delay := tidyDelay
 	if len(p.ready) < refillBelow {
@@ -115,16 +119,12 @@ func (p *cgroupParent) make() (*cgroup, error) {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, err
 	}
-	dir, err := os.Open(path)
-	if err != nil {
-		_ = os.Remove(path)
-		return nil, err
-	}
-	return &cgroup{path: path, dir: dir}, nil
+	return &cgroup{path: path, fd: -1}, nil
 }
 
 // release removes the folder, soon or once its last process is gone.
 func (p *cgroupParent) release(g *cgroup) {
+	g.close() // is closed already, but for a start that failed
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.released[g] = struct{}{}

@@ -82,7 +82,7 @@ func (l *launch) joinCgroup() {
 	}
 	l.cgroup = group
 	l.sys.UseCgroupFD = true
-	l.sys.CgroupFD = group.fd()
+	l.sys.CgroupFD = group.fd
 }
 
 // leaveCgroup gives the cgroup up, after a failure or to try without.
@@ -180,7 +180,7 @@ func (s *Spawner) adopt(l *launch) *Child {
 		done:    make(chan struct{}),
 	}
 	if c.cgroup != nil {
-		c.cgroup.dir.Close() // its path does from now on
+		c.cgroup.close()
 	}
 	s.mu.Lock()
 	s.children[c] = struct{}{}
