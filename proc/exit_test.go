@@ -117,6 +117,31 @@ func waitFor(ctx context.Context, p *Process, text string) error {
 	return nil
 }
 
+// A tree that closes its output and goes on is given back after its end, though nobody
+// tells of that.
+func TestStraysAreGivenBack(t *testing.T) {
+	table := newTable(t)
+	p, err := table.Start(t.Context(), shell("setsid sleep 1000 >/dev/null 2>&1 & echo $!"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its output is closed", func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if len(table.alive()) != 1 {
+		t.Fatal("the tree was given up while it lives")
+	}
+	if err := p.Signal(syscall.SIGKILL, spawn.Tree); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is given back", func() bool { return len(table.alive()) == 0 })
+}
+
 // TestTailsSurviveLoad runs many short commands at once, each of which ends
 // right after its output.
 func TestTailsSurviveLoad(t *testing.T) {

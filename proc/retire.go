@@ -21,15 +21,12 @@ type finished struct {
 func (t *Table) ended(p *Process) {
 	t.mu.Lock()
 	t.finished = append(t.finished, finished{p, time.Now()})
-	forgot := t.expire()
+	t.expire()
 	t.mu.Unlock()
-	if forgot {
-		t.releaseStrays()
-	}
 }
 
 // expire forgets processes and sets the timer for the next; mu is held.
-func (t *Table) expire() (forgot bool) {
+func (t *Table) expire() {
 	now := time.Now()
 	count := 0
 	for _, f := range t.finished {
@@ -43,7 +40,6 @@ func (t *Table) expire() (forgot bool) {
 	if (count > 0 || t.expiry == nil) && !t.closed {
 		t.armExpiry(now)
 	}
-	return count > 0
 }
 
 // forget takes an ended process out of the list; what of its tree still writes
@@ -69,28 +65,39 @@ func (t *Table) armExpiry(now time.Time) {
 	t.expiry = time.AfterFunc(t.finished[0].at.Add(t.keepFinished).Sub(now), func() {
 		t.mu.Lock()
 		t.expiry = nil
-		forgot := t.expire()
+		t.expire()
 		t.mu.Unlock()
-		if forgot {
-			t.releaseStrays()
-		}
 	})
 }
 
 // finish is called when a process's goroutines have ended: all that is left of
 // it is its entry, and perhaps a tree that has closed its output.
 func (t *Table) finish(p *Process) {
-	if !p.child.ReleaseIfEmpty() {
-		return
-	}
+	empty := p.child.ReleaseIfEmpty()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.living, p)
+	if empty {
+		delete(t.living, p)
+	} else if t.strays == nil && !t.closed {
+		t.strays = time.AfterFunc(t.strayInterval, t.releaseStrays)
+	}
 }
 
-// releaseStrays looks for trees that have ended unnoticed, since they had
-// closed their output before.
+const (
+	// minStrayInterval is how often strays are looked for: trees that go on after
+	// their output is closed, and whose end nobody tells.
+	minStrayInterval = time.Second
+	// strayShare bounds what that costs, a search of /proc for each without cgroups: one
+	// part in so many of the time.
+	strayShare = 50
+)
+
+// releaseStrays gives back what strays have had that have ended by now.
 func (t *Table) releaseStrays() {
+	t.mu.Lock()
+	t.strays = nil
+	t.mu.Unlock()
+	begin := time.Now()
 	for _, p := range t.alive() {
 		select {
 		case <-p.done:
@@ -98,6 +105,9 @@ func (t *Table) releaseStrays() {
 		default:
 		}
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.strayInterval = max(minStrayInterval, strayShare*time.Since(begin))
 }
 
 // alive returns the processes of which something is left to collect.
@@ -121,8 +131,10 @@ const closeWait = 2 * time.Second
 func (t *Table) Close(ctx context.Context) error {
 	t.mu.Lock()
 	t.closed = true
-	if t.expiry != nil {
-		t.expiry.Stop()
+	for _, timer := range []*time.Timer{t.expiry, t.strays} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	t.mu.Unlock()
 	t.starting.Wait()

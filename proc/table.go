@@ -79,6 +79,9 @@ type Table struct {
 	finished []finished            // listed ones that have ended, first to end first
 	living   map[*Process]struct{} // whose goroutines run, listed or not
 	expiry   *time.Timer           // for the first of finished; nil while there is none
+	strays   *time.Timer           // while there are strays
+
+	strayInterval time.Duration
 }
 
 // NewTable returns an empty table.
@@ -87,8 +90,8 @@ func NewTable(cfg Config) *Table {
 		spawner: cfg.Spawner, accounts: cfg.Accounts, log: cfg.Logger, budget: cfg.Budget,
 		defaultUser: cfg.DefaultUser, environment: cfg.Environment,
 		keepFinished: cfg.KeepFinished, maxFinished: cfg.MaxFinished,
-		killNow: make(chan struct{}),
-		listed:  make(map[string]*Process), living: make(map[*Process]struct{}),
+		killNow: make(chan struct{}), strayInterval: minStrayInterval,
+		listed: make(map[string]*Process), living: make(map[*Process]struct{}),
 	}
 	if t.log == nil {
 		t.log = slog.New(slog.DiscardHandler)
