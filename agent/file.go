@@ -5,13 +5,14 @@ import (
 	"errors"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"guestd.internal/fsapi"
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
 const (
-	// readPiece is how much of a file one message of Read carries.
-	readPiece = 256 << 10
 	// listBatch is how many entries one message of List carries at most, and
 	// listBatchBytes about how many bytes of them.
 	listBatch      = 256
@@ -131,18 +132,17 @@ func (s *fileService) Read(req *guestdv1.ReadRequest, stream guestdv1.FileServic
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, readPiece)
 	offset := req.GetOffset()
 	for {
-		n, err := io.ReadFull(h, buf)
+		buf := wire.Pool.Get(wire.PieceSize)
+		n, err := io.ReadFull(h, *buf)
 		if n > 0 {
-			// Send has encoded the message when it returns, so buf may be used again.
-			send := stream.Send(&guestdv1.ReadResponse{Event: &guestdv1.ReadResponse_Data{
-				Data: &guestdv1.FileData{Offset: offset, Data: buf[:n]}}})
-			if send != nil {
-				return send
+			if err := stream.SendMsg(fileDataPiece(offset, buf, n)); err != nil {
+				return err
 			}
 			offset += uint64(n)
+		} else {
+			wire.Pool.Put(buf)
 		}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -151,4 +151,25 @@ func (s *fileService) Read(req *guestdv1.ReadRequest, stream guestdv1.FileServic
 			return err
 		}
 	}
+}
+
+// fileDataPath leads from ReadResponse and from ArchiveResponse to FileData.
+var fileDataPath = []protowire.Number{2}
+
+// The fields of FileData.
+const (
+	fileDataOffset protowire.Number = 1
+	fileDataData   protowire.Number = 2
+)
+
+// fileDataPiece is a ReadResponse or ArchiveResponse with the first n bytes of a buffer
+// from wire.Pool, which goes back there when it is sent.
+func fileDataPiece(offset uint64, buf *[]byte, n int) *wire.Piece {
+	var fields []byte
+	if offset > 0 { // as for every field, 0 is left out
+		fields = protowire.AppendTag(make([]byte, 0, 16), fileDataOffset, protowire.VarintType)
+		fields = protowire.AppendVarint(fields, offset)
+	}
+	return &wire.Piece{Path: fileDataPath, Fields: fields, Number: fileDataData,
+		Data: (*buf)[:n], Release: func() { wire.Pool.Put(buf) }}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"guestd.internal/fsapi"
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -57,22 +58,32 @@ func (s *fileService) write(stream guestdv1.FileService_WriteServer, header *gue
 
 // receive writes what comes behind the header.
 func receive(stream guestdv1.FileService_WriteServer, to io.Writer) error {
+	view := wire.NewView(&guestdv1.WriteRequest{}, writeRequestData, 2)
+	defer view.Free()
 	for {
-		m, err := stream.Recv()
+		err := stream.RecvMsg(view)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		data, ok := m.GetRequest().(*guestdv1.WriteRequest_Data)
-		if !ok {
+		data := writeRequestData(view.Message())
+		if data == nil {
 			return invalid("request", "must be data behind the header")
 		}
-		if _, err := to.Write(data.Data); err != nil {
+		if _, err := to.Write(*data); err != nil {
 			return err
 		}
 	}
+}
+
+// writeRequestData is the piece in a message, nil where it has none.
+func writeRequestData(m *guestdv1.WriteRequest) *[]byte {
+	if data, ok := m.GetRequest().(*guestdv1.WriteRequest_Data); ok {
+		return &data.Data
+	}
+	return nil
 }
 
 // writeOptions converts a header; what fsapi checks itself is not checked here.

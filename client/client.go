@@ -8,18 +8,21 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
 // The connection's settings, the same as guestd's own: windows that hold a round trip's worth of
-// bytes, and pieces large enough to make frames cheap.
+// bytes, pieces large enough to make frames cheap, and a Unix socket that holds some of them.
 const (
 	windowBytes     = 4 << 20
 	bufferBytes     = 256 << 10
-	chunkBytes      = 256 << 10
+	socketBytes     = 1 << 20
+	chunkBytes      = wire.PieceSize
 	maxMessageBytes = 8 << 20
 	keepAliveTime   = 10 * time.Second
 	keepAliveWait   = 5 * time.Second
@@ -131,7 +134,8 @@ func dialOptions(d *dialer, cfg config) []grpc.DialOption {
 		grpc.WithInitialConnWindowSize(windowBytes),
 		grpc.WithReadBufferSize(bufferBytes),
 		grpc.WithWriteBufferSize(bufferBytes),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.ForceCodecV2(wire.Codec{})),
+		experimental.WithBufferPool(wire.Pool),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: keepAliveTime, Timeout: keepAliveWait, PermitWithoutStream: true,
 		}),

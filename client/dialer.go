@@ -62,6 +62,7 @@ func (d *dialer) attempt(ctx context.Context) (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		tune(conn)
 		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 		defer stop()
 		if err := handshake(conn, d.target.port, handshakeDeadline(ctx)); err != nil {
@@ -69,7 +70,20 @@ func (d *dialer) attempt(ctx context.Context) (net.Conn, error) {
 		}
 		return conn, nil
 	default:
-		return plain.DialContext(ctx, string(d.target.transport), d.target.address)
+		conn, err := plain.DialContext(ctx, string(d.target.transport), d.target.address)
+		if err != nil {
+			return nil, err
+		}
+		tune(conn)
+		return conn, nil
+	}
+}
+
+// tune lets more be under way in a Unix socket than the kernel's own 208 KiB, with which the two
+// ends take turns instead of working at once. What the kernel does not grant is no error.
+func tune(conn net.Conn) {
+	if socket, ok := conn.(*net.UnixConn); ok {
+		_ = socket.SetWriteBuffer(socketBytes)
 	}
 }
 

@@ -4,18 +4,38 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
 
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
 // processStream is a bidirectional call that carries one process's events: Exec or Attach.
 type processStream interface {
 	Send(*guestdv1.ProcessRequest) error
+	// Recv receives an event. Output's data is gone with the next Recv.
 	Recv() (*guestdv1.ProcessEvent, error)
+}
+
+// outputPath leads from ExecResponse and from AttachResponse to the data of a ProcessOutput: event,
+// output, data.
+var outputPath = []protowire.Number{1, 3, 3}
+
+// outputData is the data of an event of output, nil of another.
+func outputData[M interface{ GetEvent() *guestdv1.ProcessEvent }](response M) *[]byte {
+	if output := response.GetEvent().GetOutput(); output != nil {
+		return &output.Data
+	}
+	return nil
 }
 
 type execStream struct {
 	grpc.BidiStreamingClient[guestdv1.ExecRequest, guestdv1.ExecResponse]
+	view *wire.View[*guestdv1.ExecResponse]
+}
+
+func newExecStream(stream grpc.BidiStreamingClient[guestdv1.ExecRequest, guestdv1.ExecResponse]) execStream {
+	return execStream{stream, wire.NewView(&guestdv1.ExecResponse{}, outputData[*guestdv1.ExecResponse], outputPath...)}
 }
 
 func (s execStream) Send(request *guestdv1.ProcessRequest) error {
@@ -23,12 +43,21 @@ func (s execStream) Send(request *guestdv1.ProcessRequest) error {
 }
 
 func (s execStream) Recv() (*guestdv1.ProcessEvent, error) {
-	response, err := s.BidiStreamingClient.Recv()
-	return response.GetEvent(), err
+	err := s.RecvMsg(s.view)
+	if err != nil {
+		s.view.Free()
+		return nil, err
+	}
+	return s.view.Message().GetEvent(), nil
 }
 
 type attachStream struct {
 	grpc.BidiStreamingClient[guestdv1.AttachRequest, guestdv1.AttachResponse]
+	view *wire.View[*guestdv1.AttachResponse]
+}
+
+func newAttachStream(stream grpc.BidiStreamingClient[guestdv1.AttachRequest, guestdv1.AttachResponse]) attachStream {
+	return attachStream{stream, wire.NewView(&guestdv1.AttachResponse{}, outputData[*guestdv1.AttachResponse], outputPath...)}
 }
 
 func (s attachStream) Send(request *guestdv1.ProcessRequest) error {
@@ -36,8 +65,12 @@ func (s attachStream) Send(request *guestdv1.ProcessRequest) error {
 }
 
 func (s attachStream) Recv() (*guestdv1.ProcessEvent, error) {
-	response, err := s.BidiStreamingClient.Recv()
-	return response.GetEvent(), err
+	err := s.RecvMsg(s.view)
+	if err != nil {
+		s.view.Free()
+		return nil, err
+	}
+	return s.view.Message().GetEvent(), nil
 }
 
 // link is one stream of a session, from its opening to its break. Requests after the first are sent
@@ -67,8 +100,8 @@ func (c *Client) openLink(ctx context.Context, first *guestdv1.ProcessRequest, o
 func (c *Client) openStream(ctx context.Context, first *guestdv1.ProcessRequest, options []grpc.CallOption) (processStream, error) {
 	if first.GetAttach() != nil {
 		stream, err := c.processes.Attach(ctx, options...)
-		return attachStream{stream}, err
+		return newAttachStream(stream), err
 	}
 	stream, err := c.processes.Exec(ctx, options...)
-	return execStream{stream}, err
+	return newExecStream(stream), err
 }

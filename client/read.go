@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -27,9 +28,10 @@ type FileReader struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	stream grpc.ServerStreamingClient[guestdv1.ReadResponse]
+	view   *wire.View[*guestdv1.ReadResponse]
 	info   *FileInfo
 	next   uint64 // offset of the next byte from guestd
-	rest   []byte // of the last piece
+	rest   []byte // of the last piece, in view
 	err    error
 }
 
@@ -42,7 +44,7 @@ func (c *Client) Open(ctx context.Context, path string, options *ReadOptions) (*
 	if err := checkText("user", options.User); err != nil {
 		return nil, err
 	}
-	r := &FileReader{next: options.Offset}
+	r := &FileReader{next: options.Offset, view: wire.NewView(&guestdv1.ReadResponse{}, readData, 2, 2)}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	stream, err := c.files.Read(r.ctx, &guestdv1.ReadRequest{
 		User: options.User, Path: []byte(path), Offset: options.Offset, Length: options.Length,
@@ -57,6 +59,14 @@ func (c *Client) Open(ctx context.Context, path string, options *ReadOptions) (*
 		return nil, err
 	}
 	return r, nil
+}
+
+// readData is the data in a response, nil where it has none.
+func readData(response *guestdv1.ReadResponse) *[]byte {
+	if data := response.GetData(); data != nil {
+		return &data.Data
+	}
+	return nil
 }
 
 func (r *FileReader) readHeader() error {
@@ -88,7 +98,8 @@ func (r *FileReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo implements io.WriterTo: pieces go to the writer as they come.
+// WriteTo implements io.WriterTo: pieces go to the writer as they come. A piece is the writer's
+// until it returns.
 func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 	var written int64
 	for {
@@ -114,15 +125,15 @@ func (r *FileReader) fill() error {
 		if r.err != nil {
 			return r.err
 		}
-		response, err := r.stream.Recv()
-		if err != nil {
+		if err := r.stream.RecvMsg(r.view); err != nil {
+			r.view.Free()
 			r.err = err
 			if !errors.Is(err, io.EOF) {
 				r.err = fromCall(r.ctx, err)
 			}
 			return r.err
 		}
-		if data := response.GetData(); data != nil {
+		if data := r.view.Message().GetData(); data != nil {
 			if data.GetOffset() != r.next {
 				r.err = fmt.Errorf("guestd sent the file from byte %d on where %d was due", data.GetOffset(), r.next)
 				return r.err

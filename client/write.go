@@ -7,7 +7,9 @@ import (
 	"io/fs"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
 
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -134,16 +136,17 @@ func (w *FileWriter) Write(p []byte) (int, error) {
 
 // ReadFrom implements io.ReaderFrom, with pieces of the size that travels best.
 func (w *FileWriter) ReadFrom(r io.Reader) (int64, error) {
-	buffer := make([]byte, chunkBytes)
 	var total int64
 	for {
-		n, err := r.Read(buffer)
+		buf := wire.Pool.Get(chunkBytes)
+		n, err := r.Read(*buf)
 		if n > 0 {
-			written, writeErr := w.Write(buffer[:n])
-			total += int64(written)
-			if writeErr != nil {
-				return total, writeErr
+			if sendErr := w.send(dataPiece(buf, n)); sendErr != nil {
+				return total, sendErr
 			}
+			total += int64(n)
+		} else {
+			wire.Pool.Put(buf)
 		}
 		if err == io.EOF {
 			return total, nil
@@ -154,11 +157,21 @@ func (w *FileWriter) ReadFrom(r io.Reader) (int64, error) {
 	}
 }
 
-func (w *FileWriter) send(request *guestdv1.WriteRequest) error {
+// writeRequestData is the field of a WriteRequest that holds the data.
+const writeRequestData protowire.Number = 2
+
+// dataPiece is a WriteRequest with the first n bytes of a buffer from wire.Pool, which goes back
+// there when it is sent.
+func dataPiece(buf *[]byte, n int) *wire.Piece {
+	return &wire.Piece{Number: writeRequestData, Data: (*buf)[:n], Release: func() { wire.Pool.Put(buf) }}
+}
+
+// send sends a WriteRequest, or a piece that is one.
+func (w *FileWriter) send(request any) error {
 	if w.err != nil {
 		return w.err
 	}
-	err := w.stream.Send(request)
+	err := w.stream.SendMsg(request)
 	if errors.Is(err, io.EOF) { // guestd has answered already, and the answer says why
 		if _, err = w.stream.CloseAndRecv(); err == nil {
 			err = errors.New("guestd committed the file before all of it was sent")

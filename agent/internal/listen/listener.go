@@ -91,11 +91,12 @@ const (
 
 // Accept implements net.Listener. It waits out whatever may pass, such as a want
 // of descriptors (EMFILE), and fails when the listener is closed or its socket
-// broken. It looks at nothing of the connection.
+// broken. It looks at nothing that comes from the peer.
 func (l *Listener) Accept() (net.Conn, error) {
 	for delay := minAcceptDelay; ; delay = min(2*delay, maxAcceptDelay) {
 		conn, err := l.inner.Accept()
 		if err == nil {
+			l.tune(conn)
 			return &acceptedConn{Conn: conn, listener: l}, nil
 		}
 		if broken(err) {
@@ -111,6 +112,20 @@ func (l *Listener) Accept() (net.Conn, error) {
 			timer.Stop()
 			return nil, net.ErrClosed
 		}
+	}
+}
+
+// sendBuffer is how much may be under way in a Unix socket, in bytes, as far as
+// net.core.wmem_max lets it: with the kernel's own 208 KiB the two ends take turns
+// instead of working at once. There is no receive buffer to set: what is under way
+// counts against the sender's (unix(7)).
+const sendBuffer = 1 << 20
+
+// tune makes a connection ready for streams.
+func (l *Listener) tune(conn net.Conn) {
+	if socket, ok := conn.(*net.UnixConn); ok {
+		// A connection that is broken already is told by its first read.
+		_ = socket.SetWriteBuffer(sendBuffer)
 	}
 }
 
