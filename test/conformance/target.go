@@ -79,6 +79,8 @@ func Run(t *testing.T, target Target) {
 	g.group(t, "MakeDir", makeDirCases{g})
 	g.group(t, "Remove", removeCases{g})
 	g.group(t, "Move", moveCases{g})
+	g.optional(t, "Archive", archiveCases{g}, pb.FileService_Archive_FullMethodName)
+	g.optional(t, "Extract", extractCases{g}, pb.FileService_Archive_FullMethodName, pb.FileService_Extract_FullMethodName)
 	g.group(t, "File", fileCases{g})
 	g.group(t, "System", systemCases{g})
 	if target.Capabilities.Python {
