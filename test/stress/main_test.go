@@ -64,7 +64,9 @@ func rounds(few, full int) int {
 type guestd struct {
 	cmd    *exec.Cmd
 	socket string
+	client *client.Client
 	log    bytes.Buffer
+	ended  bool // by the test itself
 }
 
 func startGuestd(t *testing.T, args ...string) *guestd {
@@ -78,7 +80,8 @@ func startGuestd(t *testing.T, args ...string) *guestd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.end(t) })
-	if err := g.dial(t).WaitReady(within(t, time.Minute)); err != nil {
+	g.client = dial(t, g.target())
+	if err := g.client.WaitReady(within(t, time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -86,6 +89,9 @@ func startGuestd(t *testing.T, args ...string) *guestd {
 
 // end stops guestd, which must have nothing to complain about.
 func (g *guestd) end(t *testing.T) {
+	if g.ended {
+		return
+	}
 	g.cmd.Process.Signal(os.Interrupt)
 	err := g.cmd.Wait()
 	if err != nil {
@@ -98,8 +104,6 @@ func (g *guestd) end(t *testing.T) {
 }
 
 func (g *guestd) target() string { return "unix://" + g.socket }
-
-func (g *guestd) dial(t *testing.T) *client.Client { return dial(t, g.target()) }
 
 func dial(t *testing.T, target string) *client.Client {
 	t.Helper()
