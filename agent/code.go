@@ -5,9 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
+	"guestd.internal/agent/internal/replay"
 	"guestd.internal/kernel"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
@@ -16,6 +14,22 @@ import (
 type codeService struct {
 	guestdv1.UnimplementedCodeServiceServer
 	contexts *kernel.Contexts
+
+	// The contexts that calls with a request id have made or restarted, each for as
+	// long as it is listed.
+	created, restarted replay.Table[string]
+}
+
+func newCodeService(contexts *kernel.Contexts) *codeService {
+	listed := func(id string) bool {
+		_, err := contexts.Get(id)
+		return err == nil
+	}
+	return &codeService{
+		contexts:  contexts,
+		created:   replay.Table[string]{Keep: listed},
+		restarted: replay.Table[string]{Keep: listed},
+	}
 }
 
 // Execute implements guestdv1.CodeServiceServer. The execution goes on when the
@@ -47,58 +61,51 @@ func (s *codeService) Execute(req *guestdv1.ExecuteRequest, stream guestdv1.Code
 
 // Interrupt implements guestdv1.CodeServiceServer.
 func (s *codeService) Interrupt(_ context.Context, req *guestdv1.InterruptRequest) (*guestdv1.InterruptResponse, error) {
+	resp := &guestdv1.InterruptResponse{}
 	switch target := req.GetTarget().(type) {
 	case *guestdv1.InterruptRequest_ExecutionId:
-		id := target.ExecutionId
-		if err := s.contexts.InterruptExecution(id); err != nil {
-			return nil, err
-		}
-		return &guestdv1.InterruptResponse{ExecutionId: id}, nil
-	case *guestdv1.InterruptRequest_ContextId:
-		info, err := s.contexts.Get(target.ContextId)
+		interrupted, err := s.contexts.InterruptExecution(target.ExecutionId)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.contexts.InterruptContext(target.ContextId); err != nil {
+		if interrupted {
+			resp.ExecutionId = target.ExecutionId
+		}
+	case *guestdv1.InterruptRequest_ContextId:
+		id, err := s.contexts.InterruptContext(target.ContextId)
+		if err != nil {
 			return nil, err
 		}
-		return &guestdv1.InterruptResponse{ExecutionId: info.Execution}, nil
+		resp.ExecutionId = id
 	default:
 		return nil, invalid("target", "must name an execution or a context")
 	}
+	return resp, nil
 }
 
 // ReplyInput implements guestdv1.CodeServiceServer.
 func (s *codeService) ReplyInput(_ context.Context, req *guestdv1.ReplyInputRequest) (*guestdv1.ReplyInputResponse, error) {
-	if req.GetRequestNumber() != 0 {
-		return nil, notServed("request_number")
-	}
+	id, number := req.GetExecutionId(), req.GetRequestNumber()
+	reply := func() error { return s.contexts.ReplyInput(id, number, req.GetValue()) }
 	if req.GetEndOfInput() {
 		if req.GetValue() != "" {
 			return nil, invalid("value", "must be empty with end_of_input")
 		}
-		if err := s.contexts.EndInput(req.GetExecutionId()); err != nil {
-			return nil, err
-		}
-		return &guestdv1.ReplyInputResponse{}, nil
+		reply = func() error { return s.contexts.EndInput(id, number) }
 	}
-	if err := s.contexts.ReplyInput(req.GetExecutionId(), req.GetValue()); err != nil {
+	if err := reply(); err != nil {
 		return nil, err
 	}
 	return &guestdv1.ReplyInputResponse{}, nil
 }
 
-// executeRequest checks what kernel cannot see, and converts the rest.
+// executeRequest converts a request; kernel checks it.
 func executeRequest(req *guestdv1.ExecuteRequest) (kernel.Request, error) {
-	for field, set := range map[string]bool{
-		"env": len(req.GetEnv()) > 0,
-		"cwd": len(req.GetCwd()) > 0,
-	} {
-		if set {
-			return kernel.Request{}, notServed(field)
-		}
-	}
 	timeout, err := optionalDuration("timeout", req.GetTimeout())
+	if err != nil {
+		return kernel.Request{}, err
+	}
+	env, err := envVars("env", req.GetEnv())
 	if err != nil {
 		return kernel.Request{}, err
 	}
@@ -108,21 +115,16 @@ func executeRequest(req *guestdv1.ExecuteRequest) (kernel.Request, error) {
 		Code:       req.GetCode(),
 		Timeout:    timeout,
 		AllowStdin: req.GetAllowStdin(),
+		Env:        env,
+		Dir:        string(req.GetCwd()),
 		RequestID:  req.GetRequestId(),
 	}, nil
-}
-
-// notServed is the error for a field that this version does not serve: ignoring
-// it would do something else than what was asked for.
-func notServed(field string) error {
-	return status.Errorf(codes.Unimplemented, "%s: not served by this version of guestd", field)
 }
 
 // eventSender sends an execution's events in the API's form.
 type eventSender struct {
 	execution *kernel.Execution
 	send      func(*guestdv1.ExecutionEvent) error
-	results   uint32 // results sent so far
 }
 
 // run sends events until the execution's last one.
@@ -153,14 +155,13 @@ func (s *eventSender) event(e kernel.Event) error {
 		setEventBody(out, s.execution.ContextID(), e.Body)
 		return s.send(out)
 	}
-	s.results++
-	message, large := resultMessage(result, s.results)
+	message, large := resultMessage(result)
 	out.Event = &guestdv1.ExecutionEvent_Result{Result: message}
 	if err := s.send(out); err != nil {
 		return err
 	}
 	for _, part := range large {
-		if err := s.data(out, part); err != nil {
+		if err := s.data(out, result.Number, part); err != nil {
 			return err
 		}
 	}
@@ -168,7 +169,7 @@ func (s *eventSender) event(e kernel.Event) error {
 }
 
 // data sends a large part in pieces, under its result's number and time.
-func (s *eventSender) data(of *guestdv1.ExecutionEvent, part kernel.MIMEPart) error {
+func (s *eventSender) data(of *guestdv1.ExecutionEvent, result uint32, part kernel.MIMEPart) error {
 	for offset := 0; offset < len(part.Data); offset += maxPayload {
 		end := min(offset+maxPayload, len(part.Data))
 		err := s.send(&guestdv1.ExecutionEvent{
@@ -176,7 +177,7 @@ func (s *eventSender) data(of *guestdv1.ExecutionEvent, part kernel.MIMEPart) er
 			Number:      of.GetNumber(),
 			Time:        of.GetTime(),
 			Event: &guestdv1.ExecutionEvent_Data{Data: &guestdv1.ExecutionData{
-				ResultNumber: s.results,
+				ResultNumber: result,
 				Mime:         part.MIME,
 				Offset:       uint64(offset),
 				Bytes:        part.Data[offset:end],

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"guestd.internal/kernel"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
@@ -36,6 +38,7 @@ func (s *codeService) AttachExecution(req *guestdv1.AttachExecutionRequest, stre
 func (s *eventSender) attached(next uint64) error {
 	return s.send(&guestdv1.ExecutionEvent{
 		ExecutionId: s.execution.ID(),
+		Time:        timestamppb.Now(),
 		Event: &guestdv1.ExecutionEvent_Attached{Attached: &guestdv1.ExecutionAttached{
 			ContextId:  s.execution.ContextID(),
 			NextNumber: next,

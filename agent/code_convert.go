@@ -61,7 +61,7 @@ func finishedMessage(b kernel.Finished) *guestdv1.ExecutionFinished {
 		StateLost:        b.StateLost,
 		OutputIncomplete: b.OutputIncomplete,
 	}
-	if b.Status != kernel.KernelDied {
+	if !b.HasExit {
 		return m
 	}
 	if b.Signal != 0 {
@@ -76,18 +76,20 @@ func finishedMessage(b kernel.Finished) *guestdv1.ExecutionFinished {
 
 // resultMessage converts a result, and returns which of its parts do not fit
 // into the message.
-func resultMessage(r kernel.Result, number uint32) (*guestdv1.ExecutionResult, []kernel.MIMEPart) {
+func resultMessage(r kernel.Result) (*guestdv1.ExecutionResult, []kernel.MIMEPart) {
 	m := &guestdv1.ExecutionResult{
 		MetadataJson: r.MetadataJSON,
 		Kind:         resultKind(r.Kind),
 		DisplayId:    r.DisplayID,
-		ResultNumber: number,
+		ResultNumber: r.Number,
 	}
 	room := maxPayload
 	var large []kernel.MIMEPart
 	for _, part := range r.Parts {
-		p := &guestdv1.MimePart{Mime: part.MIME}
-		if n := len(part.Data); n <= min(maxInline, room) {
+		p := &guestdv1.MimePart{Mime: part.MIME, TruncatedBytes: part.Truncated}
+		if n := len(part.Data); part.Truncated > 0 {
+			// It has no contents.
+		} else if n <= min(maxInline, room) {
 			room -= n
 			p.Content = &guestdv1.MimePart_Inline{Inline: part.Data}
 		} else {

@@ -69,6 +69,9 @@ var sentinels = []struct {
 	{kernel.ErrNoInputWanted, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_NO_INPUT_REQUEST}},
 	{replay.ErrReused, answer{codes.AlreadyExists, guestdv1.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED}},
 	{kernel.ErrRequestIDReused, answer{codes.AlreadyExists, guestdv1.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED}},
+	{kernel.ErrTooManyContexts, answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}},
+	{kernel.ErrNotSupported, answer{codes.Unimplemented, guestdv1.ErrorReason_ERROR_REASON_UNSPECIFIED}},
+	{kernel.ErrKernelEnded, answer{codes.Aborted, guestdv1.ErrorReason_ERROR_REASON_UNSPECIFIED}},
 	{kernel.ErrQueueFull, answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}},
 
 	{fsapi.ErrNotEmpty, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_NOT_EMPTY}},

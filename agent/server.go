@@ -63,7 +63,7 @@ func (a *Agent) register() {
 	guestdv1.RegisterSystemServiceServer(a.server, &systemService{agent: a})
 	guestdv1.RegisterProcessServiceServer(a.server, newProcessService(a.processes, a.instanceID))
 	guestdv1.RegisterFileServiceServer(a.server, newFileService(a.files))
-	guestdv1.RegisterCodeServiceServer(a.server, &codeService{contexts: a.contexts})
+	guestdv1.RegisterCodeServiceServer(a.server, newCodeService(a.contexts))
 	a.health = health.NewServer()
 	for name := range a.server.GetServiceInfo() {
 		a.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)

@@ -153,6 +153,9 @@ func classifyTyped(err error) (answer, bool) {
 	if _, ok := errors.AsType[*kernel.LanguageUnavailableError](err); ok {
 		return answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_LANGUAGE_UNAVAILABLE}, true
 	}
+	if _, ok := errors.AsType[*kernel.CrashLoopError](err); ok {
+		return answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_CRASH_LOOP}, true
+	}
 	if _, ok := errors.AsType[*kernel.StartError](err); ok {
 		return answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_LANGUAGE_UNAVAILABLE}, true
 	}

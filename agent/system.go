@@ -15,6 +15,7 @@ import (
 	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/spawn"
 	"guestd.internal/internal/version"
+	"guestd.internal/kernel"
 	"guestd.internal/proc"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
@@ -83,6 +84,8 @@ func (a *Agent) limits() *guestdv1.Limits {
 		LogLimitBytes:        outlog.DefaultLimit,
 		LogBudgetBytes:       uint64(a.budget.Limit()),
 		MaxFinishedProcesses: proc.DefaultMaxFinished,
+		MaxContexts:          kernel.MaxContexts,
+		MaxResultBytes:       kernel.MaxResult,
 		KeepFinished:         durationpb.New(proc.DefaultKeepFinished),
 	}
 }

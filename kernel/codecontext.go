@@ -6,45 +6,45 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"guestd.internal/kernel/internal/jupyter"
 )
 
-// codeContext is one context. Its loop owns all fields but those that the mutex
-// protects.
+// codeContext is the context of a language that has kernels. Its loop owns all
+// fields from session on.
 type codeContext struct {
-	id       string
+	identity
+	queue
+	watchers
+	actor
 	launcher launcher
-	created  time.Time
+	pythonic bool             // its kernels speak Python
 	keep     func(*Execution) // takes finished executions
 	log      *slog.Logger
+	looping  atomic.Pointer[CrashLoopError] // why nothing is run, if kernels keep dying
 
-	calls chan func()   // run by the loop
-	wake  chan struct{} // the queue has got an entry; capacity 1
-	quit  func()        // asks the loop to end everything
-	done  <-chan struct{}
-	ended chan struct{} // the loop and all that it started are gone
-
-	mu     sync.Mutex // protects the following
-	queue  []*Execution
-	active bool // an execution has left the queue and has not finished
-	closed bool
-
-	session    *session       // nil without a kernel
-	launched   chan launch    // from the start in progress; nil without one
-	stopLaunch func()         // ends it
-	run        *run           // the running execution, or nil
-	generation uint64         // of the last kernel
-	lastEnd    string         // how the kernel before ended
-	fresh      bool           // nothing has run in this kernel
-	death      *death         // the kernel has died and is being drained
-	crashes    crashes        // tells a crash loop
-	leaving    time.Time      // exit() was called; kill it if it is still there by then
-	killed     string         // why we killed the kernel, or ""
-	severed    time.Time      // a connection has ended; kill the kernel if it is still there by then
-	background uint64         // bytes that belonged to no execution
-	closing    sync.WaitGroup // sessions being closed
+	session    *session                         // nil without a kernel
+	launched   chan launch                      // from the start in progress; nil without one
+	stopLaunch func()                           // ends it
+	waiters    []chan error                     // who wait for a kernel
+	run        *run                             // the running execution, or nil
+	hidden     *hidden                          // our own request that the kernel is dealing with, or nil
+	asked      map[string]chan *jupyter.Message // questions, by message id
+	recent     recent                           // whose late output is whose
+	told       change                           // what the watchers know
+	generation uint64                           // of the last kernel
+	lastEnd    string                           // how the kernel before ended
+	fresh      bool                             // nothing has run in this kernel
+	death      *death                           // the kernel has died and is being drained
+	crashes    crashes                          // tells a crash loop
+	leaving    time.Time                        // exit() was called; kill it if it is still there by then
+	killed     string                           // why we killed the kernel, or ""
+	severed    time.Time                        // a connection has ended; kill the kernel if it is still there by then
+	restarting bool                             // the kernel was killed for a fresh one
+	background uint64                           // bytes that belonged to no execution
+	closing    sync.WaitGroup                   // sessions being closed
 }
 
 // launch is the outcome of a kernel's start.
@@ -53,34 +53,19 @@ type launch struct {
 	err     error
 }
 
-func newCodeContext(id string, l launcher, keep func(*Execution)) *codeContext {
-	ctx, cancel := context.WithCancelCause(context.Background())
+func newCodeContext(id identity, l launcher, pythonic bool, keep func(*Execution)) *codeContext {
 	c := &codeContext{
-		id:       id,
+		identity: id,
+		queue:    newQueue(),
+		actor:    newActor(),
 		launcher: l,
-		created:  time.Now(),
+		pythonic: pythonic,
 		keep:     keep,
-		log:      l.cfg.Logger.With("context", id),
-		calls:    make(chan func()),
-		wake:     make(chan struct{}, 1),
-		quit:     func() { cancel(ErrClosed) },
-		done:     ctx.Done(),
-		ended:    make(chan struct{}),
+		log:      l.cfg.Logger.With("context", id.id),
+		asked:    make(map[string]chan *jupyter.Message),
 	}
-	go c.loop(ctx)
+	go c.loop(c.ctx)
 	return c
-}
-
-// call runs fn on the loop and waits for it.
-func (c *codeContext) call(fn func()) error {
-	ran := make(chan struct{})
-	select {
-	case c.calls <- func() { defer close(ran); fn() }:
-		<-ran
-		return nil
-	case <-c.ended:
-		return ErrClosed
-	}
 }
 
 // loop is the context's actor. Every source of change is a case in step, none of
@@ -91,7 +76,9 @@ func (c *codeContext) loop(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.step(ctx, timer)
 	}
-	c.shutDown()
+	why := context.Cause(ctx)
+	c.shutDown(why)
+	c.watchers.end(endOf(why))
 	close(c.ended)
 }
 
@@ -102,6 +89,7 @@ func (c *codeContext) step(ctx context.Context, timer *time.Timer) {
 		}
 	}()
 	c.advance(ctx)
+	c.tellChange()
 	iopub, replies, died, room := c.sources()
 	timer.Reset(c.untilNext())
 	select {
@@ -163,9 +151,12 @@ func (c *codeContext) sources() (iopub, replies <-chan incoming, died, room <-ch
 // advance starts what can be started: a kernel when an execution waits for one,
 // the next execution when the kernel is free.
 func (c *codeContext) advance(ctx context.Context) {
+	if c.alive() {
+		c.tellWaiters(nil)
+	}
 	for c.run == nil && c.death == nil && c.leaving.IsZero() && c.severed.IsZero() {
 		switch {
-		case c.queued() == 0 || c.launched != nil:
+		case c.launched != nil || c.queued() == 0 && len(c.waiters) == 0:
 			return
 		case c.session == nil:
 			c.launch(ctx)
@@ -175,6 +166,11 @@ func (c *codeContext) advance(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// alive says whether there is a kernel that is not about to end.
+func (c *codeContext) alive() bool {
+	return c.session != nil && c.death == nil && c.leaving.IsZero() && c.severed.IsZero()
 }
 
 // launch starts a kernel in the background, within its own time.
@@ -215,14 +211,55 @@ func (c *codeContext) onLaunched(out launch) {
 	c.fresh = true
 }
 
+// tellWaiters says that there is a kernel, or why there is none.
+func (c *codeContext) tellWaiters(err error) {
+	for _, waiter := range c.waiters {
+		waiter <- err
+	}
+	c.waiters = nil
+}
+
+// prepare starts a kernel if there is none, and waits until there is.
+func (c *codeContext) prepare(ctx context.Context) error {
+	return c.await(ctx, func() {})
+}
+
+// await does something on the loop, and then waits for a kernel.
+func (c *codeContext) await(ctx context.Context, first func()) error {
+	ready := make(chan error, 1)
+	if err := c.call(func() { first(); c.waiters = append(c.waiters, ready) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-ready:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// restart ends the kernel, if there is one, and waits for a fresh one. What was
+// queued runs there.
+func (c *codeContext) restart(ctx context.Context) error {
+	return c.await(ctx, func() {
+		c.crashes.healthy()
+		c.looping.Store(nil)
+		if c.session != nil && c.death == nil {
+			c.restarting = true
+			c.kill("the context was restarted")
+		}
+	})
+}
+
 // failQueued ends all that waits for a kernel that cannot be had. A start that
 // is worth another try is tried by the next request.
 func (c *codeContext) failQueued(err error) {
+	c.tellWaiters(err)
 	name := ErrorKernelStart
 	if errors.As(err, new(*LanguageUnavailableError)) || errors.As(err, new(*LanguageNotFoundError)) {
 		name = ErrorLanguageUnavailable
 	}
-	for _, x := range c.drainQueue(false) {
+	for _, x := range c.drain(nil) {
 		x.log.append(Error{Name: name, Value: err.Error()})
 		c.conclude(x, Finished{Status: Failed, StateLost: true})
 	}
@@ -235,8 +272,10 @@ func (c *codeContext) conclude(x *Execution, f Finished) {
 }
 
 // shutDown ends everything that the context has. It is the loop's last act.
-func (c *codeContext) shutDown() {
-	queued := c.drainQueue(true)
+func (c *codeContext) shutDown(why error) {
+	queued := c.drain(why)
+	c.tellWaiters(why)
+	c.leaveUnanswered()
 	if c.launched != nil {
 		c.stopLaunch()
 		if out := <-c.launched; out.session != nil {
@@ -245,11 +284,11 @@ func (c *codeContext) shutDown() {
 	}
 	lost := Finished{Status: KernelDied, StateLost: true}
 	if c.run != nil {
-		c.run.fail(ErrorKernelDied, "guestd is shutting down")
+		c.run.fail(ErrorKernelDied, why.Error())
 		c.run.end(lost)
 	}
 	for _, x := range queued {
-		x.log.append(Error{Name: ErrorKernelDied, Value: "guestd is shutting down"})
+		x.log.append(Error{Name: ErrorKernelDied, Value: why.Error()})
 		c.conclude(x, lost)
 	}
 	if c.session != nil {
@@ -261,11 +300,12 @@ func (c *codeContext) shutDown() {
 // endOfInput is the reply by which ipykernel lets input() raise EOFError.
 const endOfInput = "\x04"
 
-// replyInput answers an input request of the running execution.
-func (c *codeContext) replyInput(x *Execution, value string) error {
+// replyInput answers an input request of the running execution: the one with the
+// given event number or, with 0, the newest.
+func (c *codeContext) replyInput(x *Execution, number uint64, value string) error {
 	outcome := ErrNoInputWanted
 	err := c.call(func() {
-		if c.run == nil || c.run.x != x || c.run.asked == nil {
+		if c.run == nil || c.run.x != x || c.run.asked == nil || number != 0 && number != c.run.askedAt {
 			return
 		}
 		asked := c.run.asked

@@ -9,13 +9,11 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"guestd.internal/internal/account"
-	"guestd.internal/internal/id"
 	"guestd.internal/internal/spawn"
 )
 
@@ -27,6 +25,8 @@ const (
 	MaxCode = 7 << 20
 	// MaxQueue bounds the executions that wait in one context.
 	MaxQueue = 1000
+	// MaxContexts bounds the contexts, those that are being deleted included.
+	MaxContexts = 64
 
 	maxQueuedCode    = 64 << 20 // bytes of code that wait in one context
 	maxFinished      = 1000     // finished executions that are kept
@@ -97,8 +97,10 @@ type Contexts struct {
 
 	mu         sync.Mutex // protects the following
 	closed     bool
-	contexts   map[string]*codeContext
-	defaults   map[string]*codeContext // by canonical language
+	created    uint64 // contexts so far
+	contexts   map[string]executor
+	defaults   map[string]executor   // by canonical language
+	leaving    map[executor]struct{} // deleted, and not gone yet
 	executions map[string]*Execution
 	requests   map[string]*Execution // by request id
 	finished   []*Execution          // of executions, oldest first
@@ -119,8 +121,9 @@ func New(cfg Config) (*Contexts, error) {
 	}
 	cs := &Contexts{
 		cfg:        cfg,
-		contexts:   make(map[string]*codeContext),
-		defaults:   make(map[string]*codeContext),
+		contexts:   make(map[string]executor),
+		defaults:   make(map[string]executor),
+		leaving:    make(map[executor]struct{}),
 		executions: make(map[string]*Execution),
 		requests:   make(map[string]*Execution),
 	}
@@ -134,8 +137,9 @@ func New(cfg Config) (*Contexts, error) {
 // code, and a kernel that does not start, are events of the execution. Errors
 // here are *InvalidError, ErrContextNotFound, *LanguageNotFoundError,
 // *LanguageUnavailableError (nothing that could be started is installed),
-// account's errors about the default user, ErrRequestIDReused, ErrQueueFull and
-// ErrClosed.
+// account's errors about the default user, *spawn.StartError about the working
+// directory, *CrashLoopError, ErrTooManyContexts, ErrRequestIDReused, ErrQueueFull
+// and ErrClosed.
 func (cs *Contexts) Execute(ctx context.Context, req Request) (*Execution, error) {
 	if err := req.check(); err != nil {
 		return nil, err
@@ -150,6 +154,10 @@ func (cs *Contexts) Execute(ctx context.Context, req Request) (*Execution, error
 	if err != nil {
 		return nil, err
 	}
+	dir, err := executionDir(c, &req)
+	if err != nil {
+		return nil, err
+	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.closed {
@@ -158,7 +166,8 @@ func (cs *Contexts) Execute(ctx context.Context, req Request) (*Execution, error
 	if x, err := cs.repeatedLocked(&req); x != nil || err != nil {
 		return x, err // somebody else was faster
 	}
-	x := newExecution(c.id, &req, &cs.cfg)
+	x := newExecution(c.about().id, &req, &cs.cfg)
+	x.env, x.dir = req.Env, dir
 	if err := c.submit(x); err != nil {
 		return nil, err
 	}
@@ -186,12 +195,12 @@ func (cs *Contexts) repeatedLocked(req *Request) (*Execution, error) {
 }
 
 // contextFor finds the request's context, or makes the language's default one.
-func (cs *Contexts) contextFor(req *Request) (*codeContext, error) {
+func (cs *Contexts) contextFor(req *Request) (executor, error) {
 	language := canonicalLanguage(req.Language)
 	if req.ContextID != "" {
 		c, err := cs.context(req.ContextID)
-		if err == nil && req.Language != "" && language != c.launcher.language {
-			err = &InvalidError{Field: "language", Problem: "the context's is " + c.launcher.language}
+		if err == nil && req.Language != "" && language != c.about().language {
+			err = &InvalidError{Field: "language", Problem: "the context's is " + c.about().language}
 		}
 		return c, err
 	}
@@ -201,36 +210,7 @@ func (cs *Contexts) contextFor(req *Request) (*codeContext, error) {
 	if c != nil {
 		return c, nil
 	}
-	return cs.createDefault(language)
-}
-
-// createDefault makes a language's default context, without a kernel, which its
-// first execution starts. It looks through the user's files without a lock held.
-func (cs *Contexts) createDefault(language string) (*codeContext, error) {
-	configured := ""
-	if cs.cfg.DefaultUser != nil {
-		configured = cs.cfg.DefaultUser()
-	}
-	acc, err := cs.cfg.Accounts.Serve("", configured)
-	if err != nil {
-		return nil, fmt.Errorf("choosing the kernel's user: %w", err)
-	}
-	l := launcher{cfg: &cs.cfg, acc: acc, language: language}
-	if _, err := l.find(); err != nil {
-		return nil, err
-	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if cs.closed {
-		return nil, ErrClosed
-	}
-	if c := cs.defaults[language]; c != nil {
-		return c, nil // somebody else was faster
-	}
-	c := newCodeContext(id.New("c"), l, cs.keep)
-	cs.contexts[c.id] = c
-	cs.defaults[language] = c
-	return c, nil
+	return cs.create(&ContextRequest{Language: language}, true)
 }
 
 // Execution returns an execution that is queued, running, or has finished and is
@@ -245,7 +225,7 @@ func (cs *Contexts) Execution(id string) (*Execution, error) {
 	return x, nil
 }
 
-func (cs *Contexts) context(id string) (*codeContext, error) {
+func (cs *Contexts) context(id string) (executor, error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c := cs.contexts[id]
@@ -255,29 +235,35 @@ func (cs *Contexts) context(id string) (*codeContext, error) {
 	return c, nil
 }
 
-// InterruptContext interrupts what runs in a context, and does nothing when
-// nothing does. Queued executions stay. The error is ErrContextNotFound.
-func (cs *Contexts) InterruptContext(id string) error {
+// InterruptContext interrupts what runs in a context and returns its id, or ""
+// when nothing does. Queued executions stay. The error is ErrContextNotFound.
+func (cs *Contexts) InterruptContext(id string) (execution string, err error) {
 	c, err := cs.context(id)
 	if err != nil {
-		return err
+		return "", err
 	}
 	return c.interrupt(nil)
 }
 
-// InterruptExecution interrupts an execution, or takes it out of the queue. One
-// that has finished stays as it is. The error is ErrExecutionNotFound.
-func (cs *Contexts) InterruptExecution(id string) error {
+// InterruptExecution interrupts an execution, or takes it out of the queue, and
+// says whether there was something to interrupt. One that has finished stays as
+// it is. The error is ErrExecutionNotFound.
+func (cs *Contexts) InterruptExecution(id string) (interrupted bool, err error) {
 	x, c, err := cs.executionIn(id)
-	if err != nil {
-		return err
+	if c == nil || err != nil {
+		return false, err
 	}
-	return c.interrupt(x)
+	stopped, err := c.interrupt(x)
+	if errors.Is(err, ErrContextNotFound) { // it is being deleted, and what runs in it ended
+		err = nil
+	}
+	return stopped != "", err
 }
 
-// ReplyInput answers an execution's InputRequest. Errors are
-// ErrExecutionNotFound, ErrNoInputWanted and *InvalidError.
-func (cs *Contexts) ReplyInput(id, value string) error {
+// ReplyInput answers an execution's InputRequest: the one with the given event
+// number or, with 0, the newest. Errors are ErrExecutionNotFound, ErrNoInputWanted
+// and *InvalidError.
+func (cs *Contexts) ReplyInput(id string, number uint64, value string) error {
 	if !utf8.ValidString(value) {
 		return &InvalidError{Field: "value", Problem: "not valid UTF-8"}
 	}
@@ -285,46 +271,32 @@ func (cs *Contexts) ReplyInput(id, value string) error {
 	if err != nil {
 		return err
 	}
-	return c.replyInput(x, value)
+	if c == nil {
+		return ErrNoInputWanted
+	}
+	err = c.replyInput(x, number, value)
+	if errors.Is(err, ErrContextNotFound) {
+		err = ErrNoInputWanted
+	}
+	return err
 }
 
 // EndInput answers an execution's InputRequest with the end of all input: input()
 // raises EOFError. Errors are as with ReplyInput.
-func (cs *Contexts) EndInput(id string) error { return cs.ReplyInput(id, endOfInput) }
-
-func (cs *Contexts) executionIn(id string) (*Execution, *codeContext, error) {
-	x, err := cs.Execution(id)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := cs.context(x.contextID)
-	return x, c, err
+func (cs *Contexts) EndInput(id string, number uint64) error {
+	return cs.ReplyInput(id, number, endOfInput)
 }
 
-// Get returns what is known of a context. The error is ErrContextNotFound.
-func (cs *Contexts) Get(id string) (Info, error) {
-	c, err := cs.context(id)
-	if err != nil {
-		return Info{}, err
-	}
-	return c.info()
-}
-
-// List returns what is known of all contexts, oldest first.
-func (cs *Contexts) List() []Info {
+// executionIn returns an execution and its context, which is nil once it has been
+// deleted.
+func (cs *Contexts) executionIn(id string) (*Execution, executor, error) {
 	cs.mu.Lock()
-	contexts := slices.Collect(maps.Values(cs.contexts))
-	cs.mu.Unlock()
-	infos := make([]Info, 0, len(contexts))
-	for _, c := range contexts {
-		if info, err := c.info(); err == nil { // else it has just been closed
-			infos = append(infos, info)
-		}
+	defer cs.mu.Unlock()
+	x := cs.executions[id]
+	if x == nil {
+		return nil, nil, ErrExecutionNotFound
 	}
-	slices.SortFunc(infos, func(a, b Info) int {
-		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
-	})
-	return infos
+	return x, cs.contexts[x.contextID], nil
 }
 
 // Close ends all executions (KernelDied, state lost) and kernels, and removes
@@ -333,19 +305,19 @@ func (cs *Contexts) List() []Info {
 func (cs *Contexts) Close(ctx context.Context) error {
 	cs.mu.Lock()
 	cs.closed = true
-	contexts := slices.Collect(maps.Values(cs.contexts))
+	contexts := slices.AppendSeq(slices.Collect(maps.Values(cs.contexts)), maps.Keys(cs.leaving))
 	if cs.expiry != nil {
 		cs.expiry.Stop()
 	}
 	cs.mu.Unlock()
 	for _, c := range contexts {
-		c.quit()
+		c.quit(ErrClosed)
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for _, c := range contexts {
-			<-c.ended
+			<-c.gone()
 		}
 		cs.cfg.warm.close()
 	}()

@@ -94,7 +94,10 @@ func (c *codeContext) bury() {
 	if c.killed != "" {
 		c.lastEnd = "the kernel did not stop: " + c.killed
 	}
-	if c.leaving.IsZero() {
+	switch {
+	case c.restarting:
+		c.lastEnd = "the context was restarted"
+	case c.leaving.IsZero():
 		c.crashes.record(time.Now(), time.Since(s.ready), c.lastEnd)
 	}
 	c.log.Info("a kernel ended", "how", c.lastEnd, "generation", s.generation)
@@ -108,16 +111,22 @@ func (c *codeContext) bury() {
 // context without one.
 func (c *codeContext) giveUp() {
 	s := c.session
-	c.session, c.death = nil, nil
-	c.leaving, c.severed, c.killed = time.Time{}, time.Time{}, ""
+	c.session, c.death, c.hidden = nil, nil, nil
+	c.leaving, c.severed, c.killed, c.restarting = time.Time{}, time.Time{}, "", false
+	c.leaveUnanswered()
+	if err := c.crashes.check(time.Now()); err != nil {
+		c.looping.Store(err)
+	}
 	c.closing.Go(s.close)
 }
 
 func (r *run) onKernelDeath(status spawn.Status) {
-	if r.idle && r.reply != nil {
-		return // it has ended
+	if r.phase == restoring { // the code had ended before
+		r.outcome.StateLost = true
+		r.end(r.outcome)
+		return
 	}
-	f := Finished{Status: KernelDied, StateLost: true, ExitCode: status.Code, Signal: status.Signal}
+	f := Finished{Status: KernelDied, StateLost: true, HasExit: true, ExitCode: status.Code, Signal: status.Signal}
 	if r.stopping != nil && r.stopping.status == TimedOut {
 		f.Status = TimedOut
 	} else {
@@ -161,16 +170,20 @@ func (cr *crashes) record(now time.Time, lived time.Duration, how string) {
 	cr.last, cr.how = now, how
 }
 
-// check says whether a kernel may be started. After the cool-down one more try
-// is free.
-func (cr *crashes) check(now time.Time) error {
-	if cr.count < maxCrashes {
+// check says whether a kernel may be started: nil or why not. After the cool-down
+// one more try is free.
+func (cr *crashes) check(now time.Time) *CrashLoopError {
+	until := cr.last.Add(coolDown)
+	if cr.count < maxCrashes || !now.Before(until) {
 		return nil
 	}
-	if left := cr.last.Add(coolDown).Sub(now); left > 0 {
-		return &StartError{Problem: fmt.Sprintf(
-			"the last %d kernels ended soon after their start, the last one because %s; no further one is started for %s",
-			cr.count, cr.how, left.Round(time.Second))}
+	return &CrashLoopError{Count: cr.count, How: cr.how, Until: until}
+}
+
+// submit queues an execution, unless kernels keep dying.
+func (c *codeContext) submit(x *Execution) error {
+	if loop := c.looping.Load(); loop != nil && time.Now().Before(loop.Until) {
+		return loop
 	}
-	return nil
+	return c.queue.submit(x)
 }

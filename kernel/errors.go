@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 var (
@@ -12,6 +13,8 @@ var (
 	// ErrExecutionNotFound says that there is no execution with the given id,
 	// or none any more.
 	ErrExecutionNotFound = errors.New("no such execution")
+	// ErrTooManyContexts says that there are MaxContexts already.
+	ErrTooManyContexts = fmt.Errorf("there are %d code contexts already, which is the most", MaxContexts)
 	// ErrNoInputWanted says that the execution is not waiting for input.
 	ErrNoInputWanted = errors.New("the execution is not waiting for input")
 	// ErrRequestIDReused says that a request id was used for another request.
@@ -19,8 +22,25 @@ var (
 	// ErrQueueFull says that too many executions wait in a context.
 	ErrQueueFull = errors.New("too many executions are waiting in this context")
 	// ErrClosed says that the contexts are being closed.
-	ErrClosed = errors.New("code contexts are closed")
+	ErrClosed = errors.New("guestd is shutting down")
+
+	// errDeleted is why a deleted context ends.
+	errDeleted = fmt.Errorf("%w: it was deleted", ErrContextNotFound)
 )
+
+// CrashLoopError says that a context's kernels keep dying, and that no other one
+// is started for a while, or until it is restarted.
+type CrashLoopError struct {
+	Count int       // deaths in a row
+	How   string    // the last one
+	Until time.Time // of the pause
+}
+
+// Error implements error.
+func (e *CrashLoopError) Error() string {
+	return fmt.Sprintf("the last %d kernels ended soon after their start, the last one because %s; the next one is tried in %s, or when the context is restarted",
+		e.Count, e.How, max(time.Until(e.Until), 0).Round(time.Second))
+}
 
 // InvalidError says which field of a request is wrong and why.
 type InvalidError struct {

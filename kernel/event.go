@@ -58,6 +58,9 @@ const (
 type MIMEPart struct {
 	MIME string
 	Data []byte // text as UTF-8, JSON as JSON, binary types decoded; not to be changed
+	// Truncated is how many bytes were left out: all of a part over MaxResult, of
+	// which there is no Data. 0 for a whole one.
+	Truncated uint64
 }
 
 // Result is a value in all representations that the kernel made of it.
@@ -66,6 +69,7 @@ type Result struct {
 	MetadataJSON []byte     // a JSON object, or nil for none
 	Kind         ResultKind
 	DisplayID    string
+	Number       uint32 // among the execution's results, from 1
 }
 
 // ClearOutput asks whoever shows the output to clear it, with Wait not before
@@ -88,6 +92,9 @@ const (
 	ErrorLanguageUnavailable = "LanguageUnavailable" // what the language needs is not installed
 	ErrorInterrupted         = "Interrupted"         // taken out of the queue; code that ran says KeyboardInterrupt
 	ErrorAborted             = "Aborted"             // the kernel refused to run the code
+	ErrorSurroundings        = "EnvironmentError"    // the kernel did not take the execution's environment or folder
+	ErrorExit                = "ExitError"           // the process of a process language did not end with 0
+	ErrorStart               = "StartError"          // it did not start
 )
 
 // Error is an exception that the code did not catch, or one of guestd's own. An
@@ -141,8 +148,11 @@ type Finished struct {
 	Duration         time.Duration // since Started; 0 without
 	StateLost        bool          // the kernel is gone, and its variables with it
 	OutputIncomplete bool          // the kernel lost some of the output
-	ExitCode         int           // of the kernel, with KernelDied, unless Signal is set
-	Signal           syscall.Signal
+	// HasExit says that ExitCode and Signal tell how a process ended: the kernel
+	// that died, or that of a process language.
+	HasExit  bool
+	ExitCode int // -1 where a signal ended it
+	Signal   syscall.Signal
 }
 
 func (Accepted) size() int       { return 0 }

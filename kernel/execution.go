@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"guestd.internal/internal/id"
+	"guestd.internal/internal/spawn"
 )
 
 // Execution is one run of one piece of code. It goes on whether or not anybody
@@ -18,7 +19,9 @@ type Execution struct {
 	fingerprint [sha256.Size]byte // of the request, with a requestID
 	timeout     time.Duration
 	allowStdin  bool
-	code        string // until it is sent; the context's
+	code        string         // until it is sent; the context's
+	env         []spawn.EnvVar // its own changes
+	dir         string         // its own, absolute, or ""
 
 	done  chan struct{} // closed after Finished is in the log
 	ended time.Time     // when; valid once done is closed

@@ -99,7 +99,7 @@ func interruptRow(t *testing.T, cs *Contexts, code, name string, errors []string
 	r.Close()
 	time.Sleep(100 * time.Millisecond) // into whatever comes after the print
 	began := time.Now()
-	if err := cs.InterruptExecution(x.ID()); err != nil {
+	if _, err := cs.InterruptExecution(x.ID()); err != nil {
 		t.Fatal(err)
 	}
 	<-x.Done()
@@ -169,7 +169,7 @@ func TestInterruptsAtRandom(t *testing.T) {
 		for i := range stormSize(t) {
 			x := start(t, cs, Request{Code: codes[i%len(codes)]})
 			time.Sleep(time.Duration(random.IntN(8000)) * time.Microsecond)
-			if err := cs.InterruptExecution(x.ID()); err != nil {
+			if _, err := cs.InterruptExecution(x.ID()); err != nil {
 				t.Fatal(err)
 			}
 			out := collect(t, x)

@@ -101,19 +101,33 @@ func (r *run) interruptKernel() error {
 	return r.c.session.interrupt()
 }
 
-// interrupt stops the given execution, or whichever runs if it is nil.
-func (c *codeContext) interrupt(x *Execution) error {
-	return c.call(func() {
+// interrupt stops the given execution, or whichever runs if it is nil, and says
+// which one that was.
+func (c *codeContext) interrupt(x *Execution) (stopped string, err error) {
+	err = c.call(func() {
 		switch {
 		case x != nil && c.dequeue(x):
 			x.log.append(Error{Name: ErrorInterrupted, Value: "it was taken out of the queue"})
 			c.conclude(x, Finished{Status: Interrupted})
-		case c.run == nil || x != nil && c.run.x != x || c.run.stopping != nil || c.death != nil:
-		case c.run.idle || c.run.reply != nil: // its code has ended
+			stopped = x.id
+		case c.run == nil || x != nil && c.run.x != x || c.death != nil:
+		case c.run.phase == restoring || c.run.idle || c.run.reply != nil: // its code has ended
 		default:
-			c.run.stop(Interrupted)
+			stopped = c.run.x.id
+			c.run.interrupt()
 		}
 	})
+	return stopped, err
+}
+
+func (r *run) interrupt() {
+	switch {
+	case r.stopping != nil: // the ladder goes on
+	case r.phase == preparing:
+		r.stopping = &stopping{status: Interrupted}
+	default:
+		r.stop(Interrupted)
+	}
 }
 
 // earliest is the earlier of two times, of which zero stands for never.
@@ -129,6 +143,9 @@ func due(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
 // untilNext is how long the loop may wait for something to happen.
 func (c *codeContext) untilNext() time.Duration {
 	next := earliest(c.leaving, c.severed)
+	if c.hidden != nil {
+		next = earliest(next, c.hidden.deadline)
+	}
 	switch {
 	case c.death != nil:
 		next = earliest(next, c.death.next())
@@ -152,6 +169,8 @@ func (c *codeContext) onTime(now time.Time) {
 		c.kill("it was killed, since it had been told to exit and did not")
 	case due(c.severed, now):
 		c.kill("it was killed, since its connection broke")
+	case c.hidden != nil && due(c.hidden.deadline, now):
+		c.kill("it was killed, since it did not answer")
 	case c.run != nil:
 		c.run.onTime(now)
 	}

@@ -14,14 +14,19 @@ import (
 // python is the canonical name of the default language.
 const python = "python"
 
+// aliases are other names of the languages that are built in.
 var aliases = map[string]string{
 	"":        python,
 	"py":      python,
 	"python3": python,
+	"sh":      bash,
+	"shell":   bash,
+	"js":      javascript,
+	"node":    javascript,
 }
 
 // canonicalLanguage is the name under which a language's default context is
-// known: python, or the name of a kernelspec.
+// known: one that is built in, or that of a kernelspec.
 func canonicalLanguage(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
 	if canonical, ok := aliases[name]; ok {

@@ -139,7 +139,7 @@ func TestPrintingStopsWithoutAReader(t *testing.T) {
 			if grew > 200<<20 {
 				t.Errorf("%s: the kernel has %d MiB", name, grew>>20)
 			}
-			if err := cs.InterruptExecution(x.ID()); err != nil {
+			if _, err := cs.InterruptExecution(x.ID()); err != nil {
 				t.Fatal(err)
 			}
 			r.Close()

@@ -95,7 +95,7 @@ func TestInterrupt(t *testing.T) {
 	running := start(t, cs, Request{Code: "import time\nprint('on', flush=True)\ntime.sleep(60)"})
 	queued := start(t, cs, Request{Code: "kept = 2"})
 	behind := start(t, cs, Request{Code: "kept"})
-	if err := cs.InterruptExecution(queued.ID()); err != nil {
+	if _, err := cs.InterruptExecution(queued.ID()); err != nil {
 		t.Fatal(err)
 	}
 	if out := collect(t, queued); out.finished.Status != Interrupted || out.started != nil {
@@ -110,8 +110,8 @@ func TestInterrupt(t *testing.T) {
 		_, seen = event.Body.(Stdout)
 	}
 	r.Close()
-	if err := cs.InterruptContext(running.ContextID()); err != nil {
-		t.Fatal(err)
+	if id, err := cs.InterruptContext(running.ContextID()); err != nil || id != running.ID() {
+		t.Fatalf("%q, %v", id, err)
 	}
 	out := collect(t, running)
 	if out.finished.Status != Interrupted || out.finished.StateLost || out.err == nil || out.err.Name != "KeyboardInterrupt" {
@@ -120,10 +120,11 @@ func TestInterrupt(t *testing.T) {
 	if out := collect(t, behind); out.finished.Status != OK || out.results[0].part("text/plain") != "1" {
 		t.Errorf("behind: %+v", out.finished)
 	}
-	for _, err := range []error{cs.InterruptContext(running.ContextID()), cs.InterruptExecution(running.ID())} {
-		if err != nil {
-			t.Errorf("with nothing running: %v", err)
-		}
+	if id, err := cs.InterruptContext(running.ContextID()); err != nil || id != "" {
+		t.Errorf("with nothing running: %q, %v", id, err)
+	}
+	if stopped, err := cs.InterruptExecution(running.ID()); err != nil || stopped {
+		t.Errorf("after its end: %v, %v", stopped, err)
 	}
 }
 
@@ -191,10 +192,16 @@ func TestCrashLoopStops(t *testing.T) {
 			t.Fatalf("death %d: %+v", i, out.finished)
 		}
 	}
-	out := execute(t, cs, "1")
-	if out.finished.Status != Failed || out.err == nil || out.err.Name != ErrorKernelStart || !strings.Contains(out.err.Value, "exited with code 1") {
-		t.Errorf("%+v, error %+v", out.finished, out.err)
+	_, err := cs.Execute(t.Context(), Request{Code: "1"})
+	var loop *CrashLoopError
+	if !errors.As(err, &loop) || !strings.Contains(err.Error(), "exited with code 1") {
+		t.Fatalf("after %d deaths: %v", maxCrashes, err)
 	}
+	// To restart it tries at once.
+	if _, err := cs.Restart(t.Context(), cs.List()[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	mustOK(t, cs, "1")
 }
 
 func TestCloseWhileBusy(t *testing.T) {
@@ -252,16 +259,16 @@ threading.Thread(target=late).start()`)
 func TestInput(t *testing.T) {
 	cs := newContexts(t)
 	x := start(t, cs, Request{Code: "import getpass\na = input('name? ')\nb = getpass.getpass('secret? ')\nprint(a, b)\ninput()", AllowStdin: true})
-	if err := cs.ReplyInput(x.ID(), "too early"); !errors.Is(err, ErrNoInputWanted) {
+	if err := cs.ReplyInput(x.ID(), 0, "too early"); !errors.Is(err, ErrNoInputWanted) {
 		t.Errorf("a reply that nobody asked for: %v", err)
 	}
 	r := events(t, x, 0)
 	defer r.Close()
 	var asked []InputRequest
 	replies := []func() error{
-		func() error { return cs.ReplyInput(x.ID(), "Ada é") },
-		func() error { return cs.ReplyInput(x.ID(), "pw") },
-		func() error { return cs.EndInput(x.ID()) },
+		func() error { return cs.ReplyInput(x.ID(), 0, "Ada é") },
+		func() error { return cs.ReplyInput(x.ID(), 0, "pw") },
+		func() error { return cs.EndInput(x.ID(), 0) },
 	}
 	for {
 		event, err := r.Next(t.Context())
@@ -296,7 +303,7 @@ func TestPanicCostsTheKernelOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.call(func() { panic("on purpose") }); err != nil {
+	if err := c.(*codeContext).call(func() { panic("on purpose") }); err != nil {
 		t.Fatal(err)
 	}
 	if out := collect(t, running); out.finished.Status != KernelDied || !out.finished.StateLost {
@@ -354,7 +361,7 @@ func TestInterruptStorm(t *testing.T) {
 	for i := range 60 {
 		x := start(t, cs, Request{Code: "for i in range(20000): pass\nprint('through')"})
 		time.Sleep(time.Duration(random.IntN(6000)) * time.Microsecond)
-		if err := cs.InterruptExecution(x.ID()); err != nil {
+		if _, err := cs.InterruptExecution(x.ID()); err != nil {
 			t.Fatal(err)
 		}
 		out := collect(t, x)

@@ -18,7 +18,10 @@ func (c *codeContext) onIOPub(in incoming) {
 	c.sawOutput()
 	r, msg := c.run, in.msg
 	switch parent := msg.Parent.MsgID; {
-	case r != nil && parent == r.id && parent != "":
+	case c.hidden != nil && parent == c.hidden.id:
+		c.onHiddenOutput(msg)
+		return
+	case r != nil && parent == r.id && parent != "" && r.phase == running:
 		if err := r.onOutput(msg); err != nil {
 			c.session.rejected.Add(1)
 			c.log.Debug("leaving out a kernel's message", "error", err)
@@ -34,9 +37,36 @@ func (c *codeContext) onIOPub(in incoming) {
 
 func (c *codeContext) onBackground(msg *jupyter.Message) {
 	var stream jupyter.Stream
-	if msg.Header.MsgType == jupyter.TypeStream && msg.DecodeContent(&stream) == nil {
-		c.background += uint64(len(stream.Text))
+	if msg.Header.MsgType != jupyter.TypeStream || msg.DecodeContent(&stream) != nil {
+		return
 	}
+	c.background += uint64(len(stream.Text))
+	out := &BackgroundOutput{ExecutionID: c.recent.execution(msg.Parent.MsgID), Stream: StreamStdout, Text: stream.Text}
+	if stream.Name == "stderr" {
+		out.Stream = StreamStderr
+	}
+	c.tell(WatchEvent{Output: out})
+}
+
+// recent knows the executions behind the last requests.
+type recent struct {
+	requests [256]struct{ request, execution string }
+	next     int
+}
+
+func (k *recent) add(request, execution string) {
+	k.requests[k.next] = struct{ request, execution string }{request, execution}
+	k.next = (k.next + 1) % len(k.requests)
+}
+
+// execution returns "" for what is not known, or not any more.
+func (k *recent) execution(request string) string {
+	for _, known := range k.requests {
+		if known.request == request && request != "" {
+			return known.execution
+		}
+	}
+	return ""
 }
 
 // onOutput deals with a message on iopub whose parent is this execution.
@@ -110,26 +140,18 @@ func (r *run) onDisplay(msg *jupyter.Message, kind ResultKind) error {
 	if err := msg.DecodeContent(&display); err != nil {
 		return err
 	}
-	result := Result{Kind: kind, DisplayID: display.Transient.DisplayID}
-	for _, part := range jupyter.Parts(display.Data) {
-		result.Parts = append(result.Parts, MIMEPart(part))
-	}
-	if metadata := string(display.Metadata); metadata != "" && metadata != "{}" && metadata != "null" {
-		result.MetadataJSON = []byte(metadata)
-	}
-	r.emit(result)
+	r.emitResult(Result{
+		Kind: kind, DisplayID: display.Transient.DisplayID,
+		Parts: parts(display.Data), MetadataJSON: object(display.Metadata),
+	})
 	return nil
 }
 
-// onOversized tells what was too large to be taken. Of a stream not even the name
-// is known; it is stdout nearly always.
-func (r *run) onOversized(msg *jupyter.Message) error {
-	gap := Gap{Stream: StreamResult, Bytes: msg.Skipped}
-	if msg.Header.MsgType == jupyter.TypeStream {
-		gap.Stream = StreamStdout
-	}
-	r.emit(gap)
-	return nil
+// emitResult adds a result under the next number.
+func (r *run) emitResult(result Result) {
+	r.results++
+	result.Number = r.results
+	r.emit(result)
 }
 
 // onReply deals with what comes on shell, control and stdin.
@@ -139,11 +161,15 @@ func (c *codeContext) onReply(in incoming) {
 		return
 	}
 	r, msg := c.run, in.msg
-	if r == nil || msg.Parent.MsgID == "" {
+	if msg.Parent.MsgID == "" || c.onAnswer(msg) || r == nil {
 		return
 	}
 	var err error
 	switch {
+	case c.hidden != nil && msg.Parent.MsgID == c.hidden.id:
+		err = c.onHiddenReply(msg)
+	case r.phase != running:
+		return
 	case in.channel == jupyter.Shell && msg.Parent.MsgID == r.id && msg.Header.MsgType == jupyter.TypeExecuteReply:
 		err = r.onExecuteReply(msg)
 	case in.channel == jupyter.Stdin && msg.Parent.MsgID == r.id && msg.Header.MsgType == jupyter.TypeInputRequest:
@@ -178,6 +204,7 @@ func (r *run) onInputRequest(msg *jupyter.Message) error {
 		return err
 	}
 	r.asked = &msg.Header
-	r.emit(InputRequest{Prompt: input.Prompt, Password: input.Password})
+	r.start(0)
+	r.askedAt = r.log.append(InputRequest{Prompt: input.Prompt, Password: input.Password})
 	return nil
 }

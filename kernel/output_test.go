@@ -62,7 +62,7 @@ func TestStoppedReaderStopsThePrinting(t *testing.T) {
 	if n := x.log.retained(); n > 2*limit {
 		t.Errorf("%d bytes are kept", n)
 	}
-	if err := cs.InterruptExecution(x.ID()); err != nil { // gets through nevertheless
+	if _, err := cs.InterruptExecution(x.ID()); err != nil { // gets through nevertheless
 		t.Fatal(err)
 	}
 	r.Close()

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"guestd.internal/internal/spawn"
 )
 
 // Request asks for one execution.
@@ -14,8 +16,9 @@ type Request struct {
 	// ContextID is where to run; "" is the language's default context, which is
 	// made on first use.
 	ContextID string
-	// Language is python (also py, python3), the default, or the name of an
-	// installed kernelspec. With a ContextID it is empty or that context's.
+	// Language is python, the default, bash, javascript, an alias of one of them
+	// (see Languages), or the name of an installed kernelspec. With a ContextID it is
+	// empty or that context's.
 	Language string
 	// Code is valid UTF-8, and more than white space: Jupyter takes empty code
 	// for done without a count, which hides a caller's mistake.
@@ -25,6 +28,11 @@ type Request struct {
 	// AllowStdin lets the code ask for input, with InputRequest and
 	// Contexts.ReplyInput. Without it input() raises an error at once.
 	AllowStdin bool
+	// Env changes the environment, and Dir the working directory, for this execution
+	// only. A relative Dir starts at the context's own; "" is that. Languages whose
+	// kernels do not speak Python have neither.
+	Env []spawn.EnvVar
+	Dir string
 	// RequestID, if not empty, makes a repeated request return the first one's
 	// execution for as long as that is kept: 1 to 128 printable ASCII characters.
 	RequestID string
@@ -40,12 +48,14 @@ func (r *Request) check() error {
 		return &InvalidError{Field: "code", Problem: "empty"}
 	case r.Timeout != nil && *r.Timeout < 0:
 		return &InvalidError{Field: "timeout", Problem: "negative"}
-	case !utf8.ValidString(r.Language) || len(r.Language) > 128:
+	case strings.ContainsRune(r.Dir, 0):
+		return &InvalidError{Field: "cwd", Problem: "has a NUL"}
+	case !isLanguage(r.Language):
 		return &InvalidError{Field: "language", Problem: "not a language's name"}
-	case len(r.RequestID) > 128 || strings.ContainsFunc(r.RequestID, func(c rune) bool { return c <= ' ' || c > '~' }):
+	case !isPrintable(r.RequestID):
 		return &InvalidError{Field: "request_id", Problem: "not 1 to 128 printable ASCII characters"}
 	}
-	return nil
+	return checkEnv(r.Env)
 }
 
 // timeout is the request's time-out, and MaxInt64 for none.
@@ -62,7 +72,7 @@ func (r *Request) timeout() time.Duration {
 // fingerprint tells requests apart, without keeping their code.
 func (r *Request) fingerprint() [sha256.Size]byte {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "%q %q %d %t\n%s", // a hash takes everything
-		r.ContextID, canonicalLanguage(r.Language), r.timeout(), r.AllowStdin, r.Code)
+	_, _ = fmt.Fprintf(h, "%q %q %d %t %q %#v\n%s", // a hash takes everything
+		r.ContextID, canonicalLanguage(r.Language), r.timeout(), r.AllowStdin, r.Dir, r.Env, r.Code)
 	return [sha256.Size]byte(h.Sum(nil))
 }

@@ -28,6 +28,10 @@ type run struct {
 	x   *Execution
 	log *eventLog // x's
 
+	phase    phase
+	replaced *surroundings // what the execution's own have replaced, or nil
+	outcome  Finished      // while it is restoring
+
 	id        string    // of the execute_request, parent of all that belongs to it
 	begun     time.Time // when the request was sent or, better, the kernel was busy with it
 	started   bool      // Started is in the log
@@ -39,6 +43,8 @@ type run struct {
 	reply     *jupyter.ExecuteReply
 	repliedAt time.Time
 	asked     *jupyter.Header // the input_request that waits for an answer
+	askedAt   uint64          // number of its event
+	results   uint32          // in the log
 
 	quietSince time.Time // the last time that iopub had something, or was not read
 	barrier    string    // id of the last barrier's kernel_info_request
@@ -48,12 +54,23 @@ type run struct {
 	stopping *stopping // it is being interrupted
 }
 
-// begin sends an execution to the idle kernel.
+// begin gives an execution to the idle kernel.
 func (c *codeContext) begin(x *Execution) {
-	now := time.Now()
-	r := &run{c: c, x: x, log: x.log, begun: now, quietSince: now, first: c.fresh}
-	c.fresh = false
+	r := &run{c: c, x: x, log: x.log, first: c.fresh}
 	c.run = r
+	if own := newSurroundings(x.dir, x.env); own != nil {
+		r.prepare(own)
+	} else {
+		r.send()
+	}
+}
+
+// send sends the code.
+func (r *run) send() {
+	c, x := r.c, r.x
+	c.fresh = false
+	r.begun = time.Now()
+	r.quietSince = r.begun
 	id, err := c.session.send(jupyter.Shell, jupyter.TypeExecuteRequest, jupyter.ExecuteRequest{
 		Code:            x.code,
 		StoreHistory:    true,
@@ -62,6 +79,7 @@ func (c *codeContext) begin(x *Execution) {
 	}, nil)
 	x.code = ""
 	r.id = id
+	c.recent.add(id, x.id)
 	if err != nil {
 		c.sever(err)
 	}
@@ -103,12 +121,12 @@ func (r *run) raise(e jupyter.ErrorContent) {
 		return
 	}
 	r.failed = true
-	r.emit(Error{Name: e.Name, Value: e.Value, Traceback: e.Traceback})
+	r.emit(boundedError(e))
 }
 
 // completeIfDone ends the execution once both halves are there.
 func (r *run) completeIfDone() {
-	if r.idle && r.reply != nil {
+	if r.phase == running && r.idle && r.reply != nil {
 		r.complete()
 	}
 }
@@ -140,7 +158,8 @@ func (r *run) complete() {
 		f.Status = Failed
 	}
 	r.c.crashes.healthy()
-	r.end(f)
+	f.Duration = time.Since(r.begun)
+	r.restore(f)
 }
 
 // takePayload deals with what a reply asks a front end to do.
@@ -148,11 +167,9 @@ func (r *run) takePayload(payload []jupyter.Payload) {
 	for _, p := range payload {
 		switch p.Source {
 		case "page": // the pager of help: name?
-			result := Result{Kind: Display}
-			for _, part := range jupyter.Parts(p.Data) {
-				result.Parts = append(result.Parts, MIMEPart(part))
-			}
-			r.emit(result)
+			r.emitResult(Result{Kind: Display, Parts: plain(parts(p.Data))})
+		case "set_next_input": // %load and %recall: code to go on with
+			r.emitResult(Result{Kind: Display, Parts: []MIMEPart{{MIME: "text/plain", Data: []byte(p.Text)}}})
 		case "ask_exit": // exit() and quit(): the kernel is about to end
 			r.c.leaving = time.Now().Add(exitGrace)
 		}
@@ -162,18 +179,19 @@ func (r *run) takePayload(payload []jupyter.Payload) {
 // end puts Finished into the log and frees the context for the next execution.
 func (r *run) end(f Finished) {
 	f.ExecutionCount = r.count
-	if r.started {
+	if r.started && f.Duration == 0 {
 		f.Duration = time.Since(r.begun)
 	}
 	r.c.run = nil
-	r.c.mu.Lock()
-	r.c.active = false
-	r.c.mu.Unlock()
+	r.c.done()
 	r.c.conclude(r.x, f)
 }
 
 // nextTime is when this execution needs attention next if nothing happens.
 func (r *run) nextTime() time.Time {
+	if r.phase != running {
+		return time.Time{} // the hidden request has its own
+	}
 	next := earliest(time.Time{}, r.deadline())
 	if r.stopping != nil {
 		next = earliest(next, r.stopping.next)
@@ -199,6 +217,9 @@ func (r *run) barrierTime() time.Time {
 
 // onTime does what is due.
 func (r *run) onTime(now time.Time) {
+	if r.phase != running {
+		return
+	}
 	if blocked, _ := r.log.blocked(); blocked {
 		r.quietSince = now
 	}

@@ -11,6 +11,8 @@ const (
 	TypeExecuteReply      = "execute_reply"
 	TypeKernelInfoRequest = "kernel_info_request"
 	TypeKernelInfoReply   = "kernel_info_reply"
+	TypeCompleteRequest   = "complete_request"
+	TypeInspectRequest    = "inspect_request"
 	TypeInterruptRequest  = "interrupt_request"
 	TypeInputRequest      = "input_request"
 	TypeInputReply        = "input_reply"
@@ -47,6 +49,15 @@ type ExecuteReply struct {
 	Status         string    `json:"status"`
 	ExecutionCount int64     `json:"execution_count"`
 	Payload        []Payload `json:"payload"`
+	// UserExpressions are the values of the request's, by name.
+	UserExpressions map[string]UserExpression `json:"user_expressions"`
+	ErrorContent
+}
+
+// UserExpression is the value of one of an execute_request's user_expressions.
+type UserExpression struct {
+	Status string                     `json:"status"` // StatusOK or StatusError
+	Data   map[string]json.RawMessage `json:"data"`   // with StatusOK, the value's MIME bundle
 	ErrorContent
 }
 
@@ -62,6 +73,38 @@ type KernelInfo struct {
 type Payload struct {
 	Source string                     `json:"source"` // "page", "ask_exit", "set_next_input", …
 	Data   map[string]json.RawMessage `json:"data"`   // a page's MIME bundle
+	Text   string                     `json:"text"`   // of set_next_input
+}
+
+// CompleteRequest is the content of a complete_request.
+type CompleteRequest struct {
+	Code   string `json:"code"`
+	Cursor int    `json:"cursor_pos"` // in code points
+}
+
+// CompleteReply is the content of a complete_reply.
+type CompleteReply struct {
+	Status   string          `json:"status"`
+	Matches  []string        `json:"matches"`
+	Start    int             `json:"cursor_start"`
+	End      int             `json:"cursor_end"`
+	Metadata json.RawMessage `json:"metadata"`
+	ErrorContent
+}
+
+// InspectRequest is the content of an inspect_request.
+type InspectRequest struct {
+	Code   string `json:"code"`
+	Cursor int    `json:"cursor_pos"`   // in code points
+	Detail int    `json:"detail_level"` // 0 or 1
+}
+
+// InspectReply is the content of an inspect_reply.
+type InspectReply struct {
+	Status string                     `json:"status"`
+	Found  bool                       `json:"found"`
+	Data   map[string]json.RawMessage `json:"data"`
+	ErrorContent
 }
 
 // ErrorContent is the content of an error message, and part of an error reply.
