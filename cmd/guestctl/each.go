@@ -7,21 +7,38 @@ import (
 	"guestd.internal/client"
 )
 
-// each does something with each path. As coreutils do, it goes on after one that fails and tells
-// each failure; the first of them decides the exit code.
+// each does something with each path. As coreutils do, it tells a failure at once and goes on; the
+// exit code is 125 then. What concerns them all (a signal, a stdout that takes no more, a guest that
+// does not answer) ends it.
 func (a *app) each(ctx context.Context, paths []string, do func(context.Context, *client.Client, string) error) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
-	var errs []error
+	var result error
 	for _, path := range paths {
-		if err := do(ctx, c, path); err != nil {
-			errs = append(errs, err)
+		err := do(ctx, c, path)
+		if err != nil && endsAll(ctx, err) {
+			return err
 		}
-		if ctx.Err() != nil {
-			break
-		}
+		result = a.noteFailure(ctx, err, result)
 	}
-	return errors.Join(errs...)
+	return result
+}
+
+// endsAll tells whether there is no point in going on with other paths.
+func endsAll(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || isStdout(err) || errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnauthenticated)
+}
+
+// noteFailure tells of a failure, if it is one, and gives the result of the whole verb, whose result
+// was so far the given one.
+func (a *app) noteFailure(ctx context.Context, err, result error) error {
+	if err == nil {
+		return result
+	}
+	if message := complaint(ctx, err); message != "" {
+		a.notice("%s", message)
+	}
+	return exitError(exitFailure)
 }

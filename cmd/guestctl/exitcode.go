@@ -98,7 +98,10 @@ func complaint(ctx context.Context, err error) string {
 }
 
 // isBrokenStdout tells whether whoever read guestctl's output has gone, as head does when it has enough.
-func isBrokenStdout(err error) bool {
+func isBrokenStdout(err error) bool { return isStdout(err) && errors.Is(err, syscall.EPIPE) }
+
+// isStdout tells whether guestctl's output could not be written.
+func isStdout(err error) bool {
 	path, is := errors.AsType[*fs.PathError](err)
-	return is && path.Path == os.Stdout.Name() && errors.Is(path.Err, syscall.EPIPE)
+	return is && path.Path == os.Stdout.Name()
 }
