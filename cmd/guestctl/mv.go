@@ -11,44 +11,71 @@ import (
 	"guestd.internal/client"
 )
 
+// mvFlags are the flags of mv.
+type mvFlags struct {
+	client.RenameOptions
+	exact bool
+}
+
 func newMv(a *app) *cobra.Command {
-	var options client.RenameOptions
+	var f mvFlags
 	cmd := &cobra.Command{
-		Use:   "mv [-n] [-u USER] SOURCE... DESTINATION",
+		Use:   "mv [-n] [-T] [-u USER] SOURCE... DESTINATION",
 		Short: "Move files and directories",
-		Long:  "Move files within the guest: to a new name, or into a directory that exists.",
+		Long: `Move files and directories within the guest: to a new name, or into a directory that exists. A file
+replaces a file at once, and a directory an empty one.`,
 		Example: `  guestctl mv draft.txt final.txt
   guestctl mv a.txt b.txt /srv/texts/`,
 		Args: atLeast(2, "a source and a destination"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			last := len(args) - 1
-			return a.move(cmd.Context(), args[:last], args[last], &options)
+			return a.move(cmd.Context(), args[:last], args[last], f)
 		},
 	}
-	addUserFlag(cmd.Flags(), &options.User)
-	cmd.Flags().BoolVarP(&options.NoReplace, "no-clobber", "n", false, "fail if the destination exists")
+	addUserFlag(cmd.Flags(), &f.User)
+	cmd.Flags().BoolVarP(&f.NoReplace, "no-clobber", "n", false, "fail if the destination exists")
+	cmd.Flags().BoolVarP(&f.exact, "no-target-directory", "T", false, "give exactly that name, also where a directory has it")
 	return cmd
 }
 
-func (a *app) move(ctx context.Context, sources []string, destination string, options *client.RenameOptions) error {
+func (a *app) move(ctx context.Context, sources []string, destination string, f mvFlags) error {
 	c, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
-	into, err := isGuestDir(ctx, c, destination, options.User)
-	if err != nil {
-		return err
+	into := false
+	if !f.exact {
+		if into, err = isGuestDir(ctx, c, destination, f.User); err != nil {
+			return err
+		}
 	}
-	if !into && (len(sources) > 1 || strings.HasSuffix(destination, "/")) {
+	if !into && len(sources) > 1 {
 		return fmt.Errorf("%s is no directory", quoteUnprintable(destination))
 	}
+	moved := make(map[string]string) // sources by their new paths
 	return a.each(ctx, sources, func(ctx context.Context, c *client.Client, source string) error {
 		to := destination
 		if into {
-			to = path.Join(destination, path.Base(source))
+			to = inDirectory(destination, path.Base(source))
 		}
-		return c.Rename(ctx, source, to, options)
+		if before, is := moved[to]; is {
+			return fmt.Errorf("%s would replace what %s has just become", quoteUnprintable(source), quoteUnprintable(before))
+		}
+		if err := c.Rename(ctx, source, to, &f.RenameOptions); err != nil {
+			return err
+		}
+		moved[to] = source
+		return nil
 	})
+}
+
+// inDirectory is the path of a name in a directory, which is not simplified: what is in front of a
+// ".." may be a link.
+func inDirectory(dir, name string) string {
+	if !strings.HasSuffix(dir, "/") {
+		dir += "/"
+	}
+	return dir + name
 }
 
 // isGuestDir tells whether a path of the guest leads to a directory; a path that does not exist does not.

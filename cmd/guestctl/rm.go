@@ -2,50 +2,71 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"guestd.internal/client"
 )
 
+// rmFlags are the flags of rm.
+type rmFlags struct {
+	user                    string
+	recursive, empty, force bool
+}
+
 func newRm(a *app) *cobra.Command {
-	var options client.FileOptions
-	var recursive, force bool
+	var f rmFlags
 	cmd := &cobra.Command{
-		Use:   "rm [-r] [-f] [-u USER] PATH...",
+		Use:   "rm [-r] [-d] [-f] [-u USER] PATH...",
 		Short: "Remove files and directories",
-		Long:  "Remove files of the guest. A link is removed itself, never what it leads to. A directory needs -r, unless it is empty.",
+		Long: `Remove files of the guest. A link is removed itself, never what it leads to. A directory needs -r,
+or -d if it is empty.`,
 		Example: `  guestctl rm /tmp/hello.txt
   guestctl rm -rf /tmp/a`,
-		Args: atLeast(1, "a path"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.force {
+				return nil // as for rm(1), so that a script may give it an empty list
+			}
+			return atLeast(1, "a path")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd.Context(), args, func(ctx context.Context, c *client.Client, path string) error {
-				return remove(ctx, c, path, recursive, force, &options)
-			})
+			return a.each(cmd.Context(), args, f.remove)
 		},
 	}
-	addUserFlag(cmd.Flags(), &options.User)
-	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "remove directories with all that is in them")
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "be content with what is not there")
+	addUserFlag(cmd.Flags(), &f.user)
+	cmd.Flags().BoolVarP(&f.recursive, "recursive", "r", false, "remove directories with all that is in them")
+	cmd.Flags().BoolVarP(&f.empty, "dir", "d", false, "remove empty directories")
+	cmd.Flags().BoolVarP(&f.force, "force", "f", false, "be content with what is not there")
 	return cmd
 }
 
-func remove(ctx context.Context, c *client.Client, path string, recursive, force bool, options *client.FileOptions) error {
-	if recursive && force {
-		return c.RemoveAll(ctx, path, options)
-	}
-	if recursive {
-		// RemoveAll is content with a missing file, which rm without -f is not.
-		if _, err := c.Lstat(ctx, path, options); err != nil {
-			return err
-		}
-		return c.RemoveAll(ctx, path, options)
-	}
-	err := c.Remove(ctx, path, options)
-	if force && errors.Is(err, fs.ErrNotExist) {
+func (f *rmFlags) remove(ctx context.Context, c *client.Client, path string) error {
+	err := f.removeOne(ctx, c, path)
+	if f.force && client.IsMissing(err) {
 		return nil
 	}
 	return err
+}
+
+func (f *rmFlags) removeOne(ctx context.Context, c *client.Client, path string) error {
+	options := &client.FileOptions{User: f.user}
+	if f.recursive && f.force {
+		return c.RemoveAll(ctx, path, options)
+	}
+	if !f.recursive && f.empty {
+		return c.Remove(ctx, path, options)
+	}
+	// RemoveAll is content with a missing file, and Remove takes an empty directory; rm is and does not.
+	info, err := c.Lstat(ctx, path, options)
+	switch {
+	case err != nil:
+		return err
+	case f.recursive:
+		return c.RemoveAll(ctx, path, options)
+	case info.IsDir():
+		return fmt.Errorf("%s is a directory: -r removes it with all that is in it", quoteUnprintable(path))
+	default:
+		return c.Remove(ctx, path, options)
+	}
 }

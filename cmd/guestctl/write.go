@@ -16,6 +16,7 @@ type writeFlags struct {
 	user                       string
 	mode                       fileMode
 	appendTo, exclusive, fsync bool
+	noParents                  bool
 }
 
 func newWrite(a *app) *cobra.Command {
@@ -34,6 +35,7 @@ if the command is broken off, the old one is whole. Missing parent directories a
 	addUserFlag(flags, &f.user)
 	flags.VarP(&f.mode, "mode", "m", "give the file `MODE`, in octal (default: an existing file's own, else 644)")
 	flags.BoolVarP(&f.appendTo, "append", "a", false, "write behind the file's end")
+	flags.BoolVar(&f.noParents, "no-parents", false, "fail if the parent directory is missing")
 	flags.BoolVar(&f.exclusive, "exclusive", false, "fail if the file exists")
 	flags.BoolVar(&f.fsync, "fsync", false, "return only when it is on the disk")
 	return cmd
@@ -44,7 +46,7 @@ func (a *app) write(ctx context.Context, f writeFlags, path string) error {
 	if err != nil {
 		return err
 	}
-	options := &client.WriteOptions{User: f.user, Mode: f.mode.value, Exclusive: f.exclusive, Fsync: f.fsync}
+	options := &client.WriteOptions{User: f.user, Mode: f.mode.value, Exclusive: f.exclusive, Fsync: f.fsync, NoParents: f.noParents}
 	if f.appendTo {
 		options.Placement = client.Append
 	}
