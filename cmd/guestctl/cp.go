@@ -20,6 +20,7 @@ import (
 type cpFlags struct {
 	user      string
 	recursive bool
+	preserve  bool
 	fsync     bool
 	quiet     bool
 	maxBytes  uint64
@@ -29,8 +30,8 @@ func newCp(a *app) *cobra.Command {
 	var f cpFlags
 	cmd := &cobra.Command{
 		Use:   "cp [-r] [flags] SOURCE DESTINATION",
-		Short: "Copy files and directories into or out of the guest",
-		Long: `Copy a file into the guest, or out of it, and with -r a directory with all that is in it. Paths
+		Short: "Copy files and directories into, out of or within the guest",
+		Long: `Copy a file into the guest, out of it or within it, and with -r a directory with all that is in it. Paths
 of the guest begin with a colon; those without a slash behind it start at the user's home. A single
 hyphen is stdin or stdout. A destination that is a directory gets the copy under the source's name.
 
@@ -41,16 +42,22 @@ With -r links are copied as links, and modes and modification times are kept. A 
 there already is copied into, and what else is in it stays. What cannot be copied is listed, the
 rest is copied, and the exit code is 125. A hyphen with -r is a tar stream: a directory of the guest
 as tar on stdout, or tar, gzip or zstd from stdin unpacked in the guest. Nothing that a guest sends
-lands outside the destination; owners, devices, FIFOs, set-uid and set-gid bits are not taken over.`,
+lands outside the destination; owners, devices, FIFOs, set-uid and set-gid bits are not taken over.
+
+Where both paths are the guest's it copies by itself, sharing contents where its file system can.`,
 		Example: `  guestctl cp report.csv :/srv/data/
   guestctl cp :/var/log/syslog .
   guestctl cp -r src :
   guestctl cp -r :/srv/results .
+  guestctl cp -rp :/etc/nginx :/etc/nginx.old
   guestctl cp -r :/etc - | tar tv
   guestctl cp -r - :/opt <release.tar.zst
   tar c src | guestctl cp - :src.tar`,
 		Args: exactly(2, "a source and a destination"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(args[0], args[1]); err != nil {
+				return err
+			}
 			if f.recursive {
 				return a.cpTree(cmd.Context(), f, args[0], args[1])
 			}
@@ -59,6 +66,8 @@ lands outside the destination; owners, devices, FIFOs, set-uid and set-gid bits 
 	}
 	addUserFlag(cmd.Flags(), &f.user)
 	cmd.Flags().BoolVarP(&f.recursive, "recursive", "r", false, "copy directories with all that is in them")
+	cmd.Flags().BoolVarP(&f.preserve, "preserve", "p", false,
+		"within the guest: keep owner, mode, times and extended attributes")
 	cmd.Flags().Uint64Var(&f.maxBytes, "max-bytes", 0,
 		"with -r out of the guest or from stdin: most `BYTES` to unpack (default 64 GiB)")
 	cmd.Flags().BoolVar(&f.fsync, "fsync", false, "return only when the copy is on the guest's disk")
@@ -66,12 +75,26 @@ lands outside the destination; owners, devices, FIFOs, set-uid and set-gid bits 
 	return cmd
 }
 
+// check refuses flags that say nothing about what is copied where.
+func (f *cpFlags) check(source, destination string) error {
+	_, fromGuest := guestPath(source)
+	_, toGuest := guestPath(destination)
+	within := fromGuest && toGuest
+	switch {
+	case f.preserve && !within:
+		return errors.New("--preserve is for copies within the guest; others keep the mode, and with -r times")
+	case within && (f.fsync || f.maxBytes > 0):
+		return errors.New("--fsync and --max-bytes are not for copies within the guest")
+	}
+	return nil
+}
+
 func (a *app) cpFile(ctx context.Context, f cpFlags, source, destination string) error {
 	from, fromGuest := guestPath(source)
 	to, toGuest := guestPath(destination)
 	switch {
 	case fromGuest && toGuest:
-		return errors.New("both paths are the guest's: exec cp copies within it")
+		return a.cpWithin(ctx, f, from, to)
 	case fromGuest:
 		return a.download(ctx, f, from, destination)
 	case toGuest:

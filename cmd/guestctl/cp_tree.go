@@ -35,7 +35,7 @@ func (a *app) cpTree(ctx context.Context, f cpFlags, source, destination string)
 	to, toGuest := guestPath(destination)
 	switch {
 	case fromGuest && toGuest, !fromGuest && !toGuest:
-		return a.cpFile(ctx, f, source, destination) // which says what is wrong
+		return a.cpFile(ctx, f, source, destination) // which copies within the guest, or says what is wrong
 	case fromGuest && destination == "-":
 		return a.archiveToStdout(ctx, f, from)
 	case fromGuest:

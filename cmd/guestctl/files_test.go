@@ -53,7 +53,6 @@ func TestCp(t *testing.T) {
 
 	for name, args := range map[string][]string{
 		"neither":                {"cp", "a", "b"},
-		"both":                   {"cp", ":a", ":b"},
 		"one":                    {"cp", "a"},
 		"no such local file":     {"cp", local + "/nothing", ":x"},
 		"no such file":           {"cp", ":" + remote + "/nothing", local},
@@ -159,7 +158,7 @@ func TestFileVerbs(t *testing.T) {
 	g.run(t, "", "mv", at("a/moded"), at("a/renamed")).want(t, 0, "", "")
 	g.run(t, "", "mv", at("a/renamed"), at("new/one"), at("nothing")).want(t, 125, "", "no directory")
 	g.run(t, "", "mv", "-n", at("a/renamed"), at("new/one")).want(t, 125, "", "exists")
-	g.run(t, "", "rm", at("a")).want(t, 125, "", "not empty")
+	g.run(t, "", "rm", at("a")).want(t, 125, "", "is a directory")
 	g.run(t, "", "rm", at("nothing")).want(t, 125, "", "nothing")
 	g.run(t, "", "rm", "-r", at("nothing")).want(t, 125, "", "nothing")
 	g.run(t, "", "rm", "-f", at("nothing")).want(t, 0, "", "")
