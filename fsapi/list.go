@@ -210,6 +210,12 @@ func (l *lister) visit(at *level, entry dirEntry) {
 			sub = &level{dir: newDirReader(fd), below: below}
 		}
 	}
+	if !take {
+		// A folder that is not wanted itself is no entry: of one that cannot be
+		// read only that is told.
+		out.Info = Info{Type: out.Info.Type}
+		name(&out.Info, full)
+	}
 	if take || enter && out.Err != nil {
 		l.batch = append(l.batch, out)
 	}

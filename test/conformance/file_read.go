@@ -191,6 +191,11 @@ func (g listCases) ClosedSubdirectoryIsToldAndTheRestGoesOn(t *testing.T) {
 	if len(l.failures) != 1 || string(l.failures[0].Path) != dir+"/closed" || l.failures[0].Errno != "EACCES" {
 		t.Errorf("failures %v, want EACCES of closed", l.failures)
 	}
+	l = g.listed(t, &pb.FileServiceListRequest{User: g.OtherUser, Path: []byte(dir), Depth: 2, Include: [][]byte{[]byte("y")}})
+	wantText(t, "the filtered listing", l.names(dir), "open/y")
+	if len(l.failures) != 1 || string(l.failures[0].Path) != dir+"/closed" {
+		t.Errorf("failures %v, want one of closed, which is no entry", l.failures)
+	}
 }
 
 func (g listCases) WhatIsNoDirectoryIsRefused(t *testing.T) {
