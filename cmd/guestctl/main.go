@@ -28,7 +28,7 @@ func run(args []string) int {
 	a := &app{signals: signals, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	defer a.close()
 	root := newRoot(a)
-	root.SetArgs(args)
+	root.SetArgs(spellFlags(root, args))
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(context.Canceled)
 	restore := signals.redirect(func(s signalError) { cancel(s) })

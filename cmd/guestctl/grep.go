@@ -1,0 +1,165 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+
+	"github.com/spf13/cobra"
+
+	"guestd.internal/client"
+)
+
+// exitNoMatch is grep's exit code where nothing matches.
+const exitNoMatch = 1
+
+// maxContext is how many lines of context guestd tells at most.
+const maxContext = 100
+
+// grepFlags are the flags of grep.
+type grepFlags struct {
+	client.SearchOptions
+	fixed, words, lines          bool
+	numbers, list, count         bool
+	quiet, withName, withoutName bool
+	around                       int
+	recursive                    bool
+}
+
+func newGrep(a *app) *cobra.Command {
+	var f grepFlags
+	cmd := &cobra.Command{
+		Use:   "grep [flags] PATTERN [PATH]...",
+		Short: "Find lines in files",
+		Long: `Print the lines of the guest's files that match PATTERN, a regular expression in RE2 syntax: of files,
+and of all that are below directories, by default the user's home. Links below a directory are not
+followed. Of a binary file (with a NUL byte in its first 8 KiB) only that it matches is told.
+
+A GLOB is matched with names; one with a slash in it, with paths below the one that was given, where
+** is any number of levels.
+
+Exit codes: 0 when something matches, 1 when nothing does, 125 when anything could not be searched.`,
+		Example: `  guestctl grep -n 'func main' src
+  guestctl grep -i -C 2 error /var/log/syslog
+  guestctl grep -l --gitignore --include '*.go' TODO .
+  guestctl grep --json 'id=[0-9]+' /srv | jq -r .text`,
+		Args: atLeast(1, "a pattern"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			paths := args[1:]
+			if len(paths) == 0 {
+				paths = []string{""}
+			}
+			if err := f.prepare(args[0], cmd.Flags().Changed); err != nil {
+				return err
+			}
+			return a.grep(cmd.Context(), paths, &f)
+		},
+	}
+	f.addTo(cmd)
+	return cmd
+}
+
+func (f *grepFlags) addTo(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	addUserFlag(flags, &f.User)
+	flags.BoolVarP(&f.IgnoreCase, "ignore-case", "i", false, "match without regard to case")
+	flags.BoolVarP(&f.fixed, "fixed-strings", "F", false, "PATTERN is plain text")
+	flags.BoolVarP(&f.words, "word-regexp", "w", false, "match whole words only")
+	flags.BoolVarP(&f.lines, "line-regexp", "x", false, "match whole lines only")
+	flags.BoolVarP(&f.numbers, "line-number", "n", false, "show line numbers")
+	flags.BoolVarP(&f.list, "files-with-matches", "l", false, "show only the names of files that match")
+	flags.BoolVarP(&f.count, "count", "c", false, "show only how many lines of each file match, where any does")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show nothing, and end at the first match")
+	flags.BoolVarP(&f.withName, "with-filename", "H", false, "show names of files (default: where there may be several)")
+	flags.BoolVar(&f.withoutName, "no-filename", false, "show no names of files")
+	flags.IntVarP(&f.After, "after-context", "A", 0, "show `N` lines behind each match too, at most 100")
+	flags.IntVarP(&f.Before, "before-context", "B", 0, "show `N` lines before each match too, at most 100")
+	flags.IntVarP(&f.around, "context", "C", 0, "show `N` lines around each match too, at most 100")
+	flags.Uint64VarP(&f.MaxMatchesPerFile, "max-count", "m", 0, "end with a file after `N` matches (default: no limit)")
+	flags.StringArrayVar(&f.Include, "include", nil, "below directories, only files that match `GLOB`; repeatable")
+	flags.StringArrayVar(&f.Exclude, "exclude", nil, "below directories, nothing that matches `GLOB`; repeatable")
+	flags.BoolVar(&f.Gitignore, "gitignore", false, "leave out what .gitignore files say")
+	flags.BoolVarP(&f.recursive, "recursive", "r", false, "search directories, which grep does anyway")
+	cmd.MarkFlagsMutuallyExclusive("with-filename", "no-filename")
+}
+
+// prepare turns the flags into what guestd is asked; given tells which there are.
+func (f *grepFlags) prepare(pattern string, given func(string) bool) error {
+	if f.fixed {
+		pattern = regexp.QuoteMeta(pattern)
+	}
+	switch {
+	case f.lines:
+		pattern = `^(?:` + pattern + `)$`
+	case f.words:
+		pattern = `\b(?:` + pattern + `)\b`
+	}
+	f.Pattern = &pattern
+	f.Binary = true
+	if !given("before-context") {
+		f.Before = f.around
+	}
+	if !given("after-context") {
+		f.After = f.around
+	}
+	if least, most := min(f.Before, f.After), max(f.Before, f.After); least < 0 || most > maxContext {
+		return fmt.Errorf("-A, -B and -C: want 0 to %d lines", maxContext)
+	}
+	if f.list || f.count || f.quiet {
+		f.Before, f.After = 0, 0
+	}
+	if f.list {
+		f.MaxMatchesPerFile = 1
+	}
+	if f.quiet {
+		f.MaxMatches = 1
+	}
+	return nil
+}
+
+// grep searches all paths. It goes on after one that cannot be searched, as each does.
+func (a *app) grep(ctx context.Context, paths []string, f *grepFlags) error {
+	p := newGrepPrinter(a, f, len(paths) > 1)
+	matched := false
+	err := a.each(ctx, paths, func(ctx context.Context, c *client.Client, given string) error {
+		if f.quiet && matched {
+			return nil
+		}
+		search := c.Search(ctx, cmp.Or(given, "."), &f.SearchOptions)
+		for match, err := range search.Matches() {
+			if err != nil {
+				return err
+			}
+			matched = true
+			if f.quiet {
+				return nil
+			}
+			if err := p.match(given, search.Root(), match); err != nil {
+				return err
+			}
+		}
+		return cmp.Or(p.endFile(), a.tellUnread(ctx, search.Summary()))
+	})
+	err = cmp.Or(p.out.Flush(), err)
+	switch {
+	case f.quiet && matched && !endsAll(ctx, err):
+		return nil // as for grep(1), whatever else went wrong
+	case err == nil && !matched:
+		return exitError(exitNoMatch)
+	default:
+		return err
+	}
+}
+
+// tellUnread tells what a search could not read.
+func (a *app) tellUnread(ctx context.Context, s *client.SearchSummary) error {
+	var result error
+	for _, failure := range s.Failures {
+		result = a.noteFailure(ctx, failure, result)
+	}
+	if more := s.FailureCount - uint64(len(s.Failures)); s.FailureCount > 0 && more > 0 {
+		a.notice("and %d more could not be read", more)
+	}
+	return result
+}
