@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/wire"
@@ -20,21 +22,46 @@ var errStreamEnded = errors.New("the call has ended")
 
 // processStream is what Exec and Attach have in common: requests in, events out.
 type processStream struct {
-	ctx  context.Context
+	ctx context.Context
+	// recv receives a request. Input's data is gone with the next.
 	recv func() (*guestdv1.ProcessRequest, error)
 	send func(*guestdv1.ProcessEvent) error
 	// sendPiece sends an event that is encoded already.
 	sendPiece func(*wire.Piece) error
 }
 
+// processRequest is an ExecRequest or an AttachRequest.
+type processRequest interface {
+	proto.Message
+	GetRequest() *guestdv1.ProcessRequest
+}
+
+// requestReceiver receives the requests of a stream into m, input without copying it.
+func requestReceiver[M processRequest](stream grpc.ServerStream, m M) func() (*guestdv1.ProcessRequest, error) {
+	// The data's path: request, input, data.
+	view := wire.NewView(m, inputData[M], 1, 3, 2)
+	return func() (*guestdv1.ProcessRequest, error) {
+		if err := stream.RecvMsg(view); err != nil {
+			view.Free()
+			return nil, err
+		}
+		return view.Message().GetRequest(), nil
+	}
+}
+
+// inputData is the data of a request with input, nil of another.
+func inputData[M processRequest](m M) *[]byte {
+	if input := m.GetRequest().GetInput(); input != nil {
+		return &input.Data
+	}
+	return nil
+}
+
 // Exec implements guestdv1.ProcessServiceServer.
 func (s *processService) Exec(stream guestdv1.ProcessService_ExecServer) error {
 	ps := &processStream{
-		ctx: stream.Context(),
-		recv: func() (*guestdv1.ProcessRequest, error) {
-			m, err := stream.Recv()
-			return m.GetRequest(), err
-		},
+		ctx:       stream.Context(),
+		recv:      requestReceiver(stream, &guestdv1.ExecRequest{}),
 		send:      func(e *guestdv1.ProcessEvent) error { return stream.Send(&guestdv1.ExecResponse{Event: e}) },
 		sendPiece: func(p *wire.Piece) error { return stream.SendMsg(p) },
 	}
@@ -79,11 +106,8 @@ func (s *processService) Exec(stream guestdv1.ProcessService_ExecServer) error {
 // Attach implements guestdv1.ProcessServiceServer.
 func (s *processService) Attach(stream guestdv1.ProcessService_AttachServer) error {
 	ps := &processStream{
-		ctx: stream.Context(),
-		recv: func() (*guestdv1.ProcessRequest, error) {
-			m, err := stream.Recv()
-			return m.GetRequest(), err
-		},
+		ctx:       stream.Context(),
+		recv:      requestReceiver(stream, &guestdv1.AttachRequest{}),
 		send:      func(e *guestdv1.ProcessEvent) error { return stream.Send(&guestdv1.AttachResponse{Event: e}) },
 		sendPiece: func(p *wire.Piece) error { return stream.SendMsg(p) },
 	}

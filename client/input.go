@@ -5,6 +5,10 @@ import (
 	"io"
 	"sync"
 
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -22,8 +26,8 @@ const minInputRead = 4 << 10
 // inputWindow is the part of a process's input that may have to be sent again. The outbox's mutex
 // guards it.
 type inputWindow struct {
-	// pieces hold the bytes from accepted on; each is never changed once it is here.
-	pieces [][]byte
+	// pieces hold the bytes from accepted on.
+	pieces []inputPiece
 	// accepted is what guestd has, sent what was sent on this link, end what was read so far:
 	// offsets in the input.
 	accepted, sent, end uint64
@@ -32,6 +36,13 @@ type inputWindow struct {
 	closed bool
 	// room is signalled when accepted or closed has changed.
 	room sync.Cond
+}
+
+// inputPiece is input that was read at once. It is part of a block that others may hold, too: pieces
+// around it, and grpc, which sends it without a copy. The block is used again once nobody does.
+type inputPiece struct {
+	data  []byte
+	block mem.Buffer
 }
 
 func newInputWindow(mu *sync.Mutex) *inputWindow {
@@ -59,8 +70,10 @@ func (w *inputWindow) accept(offset uint64) error {
 		return fmt.Errorf("guestd has taken %d bytes of input of which %d were sent", offset, w.end)
 	}
 	for w.accepted < offset {
-		n := min(uint64(len(w.pieces[0])), offset-w.accepted)
-		if w.pieces[0] = w.pieces[0][n:]; len(w.pieces[0]) == 0 {
+		first := &w.pieces[0]
+		n := min(uint64(len(first.data)), offset-w.accepted)
+		if first.data = first.data[n:]; len(first.data) == 0 {
+			first.block.Free()
 			w.pieces = w.pieces[1:]
 		}
 		w.accepted += n
@@ -73,57 +86,88 @@ func (w *inputWindow) accept(offset uint64) error {
 // close ends the input from the program's side.
 func (w *inputWindow) close() {
 	w.closed = true
+	for _, piece := range w.pieces {
+		piece.block.Free()
+	}
 	w.pieces = nil
 	w.accepted, w.sent = w.end, w.end
 	w.room.Broadcast()
 }
 
-// next takes what is to be sent next; nil is nothing.
-func (w *inputWindow) next() *guestdv1.ProcessRequest {
+// next takes what is to be sent next, a piece of input or its end; nil is nothing.
+func (w *inputWindow) next() (*guestdv1.ProcessRequest, *wire.Piece) {
 	if w.closed {
-		return nil
+		return nil, nil
 	}
 	if w.sent < w.end {
 		piece := w.pieceAt(w.sent)
-		request := &guestdv1.ProcessInput{Offset: w.sent, Data: piece}
-		w.sent += uint64(len(piece))
-		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_Input{Input: request}}
+		message := piece.message(w.sent)
+		w.sent += uint64(len(piece.data))
+		return nil, message
 	}
 	if w.eof && !w.eofSent {
 		w.eofSent = true
 		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_CloseInput{
 			CloseInput: &guestdv1.ProcessCloseInput{Offset: w.end},
-		}}
+		}}, nil
 	}
-	return nil
+	return nil, nil
 }
 
-// pieceAt gives the rest of the piece that holds the byte at offset.
-func (w *inputWindow) pieceAt(offset uint64) []byte {
-	start := w.accepted
-	for _, piece := range w.pieces {
-		if offset < start+uint64(len(piece)) {
-			return piece[offset-start:]
-		}
-		start += uint64(len(piece))
+// pieceAt gives the rest of the piece that holds the byte at offset, which is before the end.
+func (w *inputWindow) pieceAt(offset uint64) inputPiece {
+	i, start := 0, w.accepted
+	for offset >= start+uint64(len(w.pieces[i].data)) {
+		start += uint64(len(w.pieces[i].data))
+		i++
 	}
-	return nil
+	return inputPiece{w.pieces[i].data[offset-start:], w.pieces[i].block}
+}
+
+// inputPath leads from ExecRequest and from AttachRequest to ProcessInput: request, input.
+var inputPath = []protowire.Number{1, 3}
+
+// The fields of ProcessInput.
+const (
+	inputOffset protowire.Number = 1
+	inputData   protowire.Number = 2
+)
+
+// message is the ExecRequest or AttachRequest with a piece; it holds the block until it is sent.
+func (p inputPiece) message(offset uint64) *wire.Piece {
+	var fields []byte
+	if offset > 0 { // as for every field, 0 is left out
+		fields = protowire.AppendTag(make([]byte, 0, 16), inputOffset, protowire.VarintType)
+		fields = protowire.AppendVarint(fields, offset)
+	}
+	p.block.Ref()
+	return &wire.Piece{Path: inputPath, Fields: fields, Number: inputData, Data: p.data, Release: p.block.Free}
 }
 
 // pumpInput reads the user's input into the window until its end, its error, or the program's
 // closing of it. The error that it returns is the reader's.
 func (o *outbox) pumpInput(r io.Reader) error {
-	var block []byte
+	var block mem.Buffer
+	var room []byte // of block, not read into yet
+	defer func() {
+		if block != nil {
+			block.Free()
+		}
+	}()
 	for {
 		if !o.awaitInputRoom() {
 			return nil
 		}
-		if len(block) < minInputRead {
-			block = make([]byte, inputBlock)
+		if len(room) < minInputRead {
+			if block != nil {
+				block.Free()
+			}
+			buf := wire.Pool.Get(inputBlock)
+			block, room = mem.NewBuffer(buf, wire.Pool), *buf
 		}
-		n, err := r.Read(block)
-		o.addInput(block[:n:n], err != nil)
-		block = block[n:]
+		n, err := r.Read(room)
+		o.addInput(inputPiece{room[:n:n], block}, err != nil)
+		room = room[n:]
 		if err == io.EOF {
 			return nil
 		}
@@ -143,15 +187,17 @@ func (o *outbox) awaitInputRoom() bool {
 	return !o.input.closed
 }
 
-func (o *outbox) addInput(data []byte, last bool) {
+// addInput adds a piece, if there is anything in it, of a block that stays the caller's.
+func (o *outbox) addInput(piece inputPiece, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.input.closed {
 		return
 	}
-	if len(data) > 0 {
-		o.input.pieces = append(o.input.pieces, data)
-		o.input.end += uint64(len(data))
+	if len(piece.data) > 0 {
+		piece.block.Ref()
+		o.input.pieces = append(o.input.pieces, piece)
+		o.input.end += uint64(len(piece.data))
 	}
 	o.input.eof = o.input.eof || last
 	o.wakeLocked()

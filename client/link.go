@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
@@ -13,64 +13,58 @@ import (
 // processStream is a bidirectional call that carries one process's events: Exec or Attach.
 type processStream interface {
 	Send(*guestdv1.ProcessRequest) error
+	// SendInput sends a request that is encoded already.
+	SendInput(*wire.Piece) error
 	// Recv receives an event. Output's data is gone with the next Recv.
 	Recv() (*guestdv1.ProcessEvent, error)
 }
 
-// outputPath leads from ExecResponse and from AttachResponse to the data of a ProcessOutput: event,
-// output, data.
-var outputPath = []protowire.Number{1, 3, 3}
+// response is an ExecResponse or an AttachResponse.
+type response interface {
+	proto.Message
+	GetEvent() *guestdv1.ProcessEvent
+}
+
+// eventStream is a call whose responses are of type R.
+type eventStream[R response] struct {
+	grpc.ClientStream
+	request func(*guestdv1.ProcessRequest) proto.Message // makes a message of the call's own type
+	view    *wire.View[R]
+}
+
+func newEventStream[R response](stream grpc.ClientStream, request func(*guestdv1.ProcessRequest) proto.Message, response R) eventStream[R] {
+	// The data's path: event, output, data.
+	return eventStream[R]{stream, request, wire.NewView(response, outputData[R], 1, 3, 3)}
+}
 
 // outputData is the data of an event of output, nil of another.
-func outputData[M interface{ GetEvent() *guestdv1.ProcessEvent }](response M) *[]byte {
+func outputData[R response](response R) *[]byte {
 	if output := response.GetEvent().GetOutput(); output != nil {
 		return &output.Data
 	}
 	return nil
 }
 
-type execStream struct {
-	grpc.BidiStreamingClient[guestdv1.ExecRequest, guestdv1.ExecResponse]
-	view *wire.View[*guestdv1.ExecResponse]
+func (s eventStream[R]) Send(request *guestdv1.ProcessRequest) error {
+	return s.SendMsg(s.request(request))
 }
 
-func newExecStream(stream grpc.BidiStreamingClient[guestdv1.ExecRequest, guestdv1.ExecResponse]) execStream {
-	return execStream{stream, wire.NewView(&guestdv1.ExecResponse{}, outputData[*guestdv1.ExecResponse], outputPath...)}
-}
+func (s eventStream[R]) SendInput(input *wire.Piece) error { return s.SendMsg(input) }
 
-func (s execStream) Send(request *guestdv1.ProcessRequest) error {
-	return s.BidiStreamingClient.Send(&guestdv1.ExecRequest{Request: request})
-}
-
-func (s execStream) Recv() (*guestdv1.ProcessEvent, error) {
-	err := s.RecvMsg(s.view)
-	if err != nil {
+func (s eventStream[R]) Recv() (*guestdv1.ProcessEvent, error) {
+	if err := s.RecvMsg(s.view); err != nil {
 		s.view.Free()
 		return nil, err
 	}
 	return s.view.Message().GetEvent(), nil
 }
 
-type attachStream struct {
-	grpc.BidiStreamingClient[guestdv1.AttachRequest, guestdv1.AttachResponse]
-	view *wire.View[*guestdv1.AttachResponse]
+func execRequest(request *guestdv1.ProcessRequest) proto.Message {
+	return &guestdv1.ExecRequest{Request: request}
 }
 
-func newAttachStream(stream grpc.BidiStreamingClient[guestdv1.AttachRequest, guestdv1.AttachResponse]) attachStream {
-	return attachStream{stream, wire.NewView(&guestdv1.AttachResponse{}, outputData[*guestdv1.AttachResponse], outputPath...)}
-}
-
-func (s attachStream) Send(request *guestdv1.ProcessRequest) error {
-	return s.BidiStreamingClient.Send(&guestdv1.AttachRequest{Request: request})
-}
-
-func (s attachStream) Recv() (*guestdv1.ProcessEvent, error) {
-	err := s.RecvMsg(s.view)
-	if err != nil {
-		s.view.Free()
-		return nil, err
-	}
-	return s.view.Message().GetEvent(), nil
+func attachRequest(request *guestdv1.ProcessRequest) proto.Message {
+	return &guestdv1.AttachRequest{Request: request}
 }
 
 // link is one stream of a session, from its opening to its break. Requests after the first are sent
@@ -100,8 +94,8 @@ func (c *Client) openLink(ctx context.Context, first *guestdv1.ProcessRequest, o
 func (c *Client) openStream(ctx context.Context, first *guestdv1.ProcessRequest, options []grpc.CallOption) (processStream, error) {
 	if first.GetAttach() != nil {
 		stream, err := c.processes.Attach(ctx, options...)
-		return newAttachStream(stream), err
+		return newEventStream(stream, attachRequest, &guestdv1.AttachResponse{}), err
 	}
 	stream, err := c.processes.Exec(ctx, options...)
-	return newExecStream(stream), err
+	return newEventStream(stream, execRequest, &guestdv1.ExecResponse{}), err
 }

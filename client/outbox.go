@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -148,39 +149,44 @@ func (o *outbox) pendingLocked() bool {
 func (o *outbox) send(l *link) {
 	defer close(l.sending)
 	for {
-		request := o.next()
-		if request == nil {
+		var err error
+		switch request, input := o.next(); {
+		case request != nil:
+			err = l.stream.Send(request)
+		case input != nil:
+			err = l.stream.SendInput(input)
+		default:
 			select {
 			case <-o.changed:
 			case <-l.ctx.Done():
 				return
 			}
-			continue
 		}
-		if l.stream.Send(request) != nil {
+		if err != nil {
 			return // the receiver learns why
 		}
 	}
 }
 
-// next takes what is to be sent next; nil is nothing. Signals and acknowledgements overtake input.
-func (o *outbox) next() *guestdv1.ProcessRequest {
+// next takes what is to be sent next, a request or a piece of input; nil is nothing. Signals and
+// acknowledgements overtake input.
+func (o *outbox) next() (*guestdv1.ProcessRequest, *wire.Piece) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.signals) > 0 {
 		s := o.signals[0]
 		o.signals = o.signals[1:]
-		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_Signal{Signal: s}}
+		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_Signal{Signal: s}}, nil
 	}
 	if o.size != nil && !o.sizeSent {
 		o.sizeSent = true
-		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_Resize{Resize: o.size}}
+		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_Resize{Resize: o.size}}, nil
 	}
 	if request := o.nextAckLocked(); request != nil {
-		return request
+		return request, nil
 	}
 	if o.input == nil {
-		return nil
+		return nil, nil
 	}
 	return o.input.next()
 }
