@@ -67,20 +67,29 @@ func (r *run) onOversized(msg *jupyter.Message) error {
 	return nil
 }
 
-// boundedError is an error within the limits. What is left out is the middle,
-// which says the least, and is marked.
+// boundedError is an error without colours and within the limits. What is left
+// out is the middle, which says the least, and is marked.
 func boundedError(e jupyter.ErrorContent) Error {
-	out := Error{Name: shorten(e.Name, maxErrorValue), Value: shorten(e.Value, maxErrorValue)}
+	out := Error{Name: shorten(className(e.Name), maxErrorValue), Value: shorten(e.Value, maxErrorValue)}
 	room := maxTraceback
 	for _, entry := range e.Traceback {
+		entry = colours.ReplaceAllString(entry, "")
+		out.Traceback = append(out.Traceback, entry)
 		room -= len(entry)
 	}
-	if room >= 0 {
-		out.Traceback = e.Traceback
-		return out
+	if room < 0 {
+		out.Traceback = []string{shorten(strings.Join(out.Traceback, "\n"), maxTraceback)}
 	}
-	out.Traceback = []string{shorten(strings.Join(e.Traceback, "\n"), maxTraceback)}
 	return out
+}
+
+// className is an exception's name from what some Python kernels (xeus-python
+// 0.14) have for it: "<class 'ZeroDivisionError'>".
+func className(name string) string {
+	if class, ok := strings.CutPrefix(name, "<class '"); ok {
+		return strings.TrimSuffix(class, "'>")
+	}
+	return name
 }
 
 // shorten leaves out the middle of a text over a limit of bytes.

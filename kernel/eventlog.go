@@ -10,7 +10,7 @@ import (
 const (
 	entryOverhead = 256      // bytes that an entry counts for beside its contents
 	maxText       = 64 << 10 // bytes of text in one event
-	valueLimit    = 80 << 20 // bytes of results that a log keeps; the largest message fits into 7/8 of it
+	valueLimit    = 84 << 20 // bytes of results that a log keeps; the largest message fits into 7/8 of it
 	overrun       = 16 << 20 // bytes over its limit that a log takes once the writer cannot be held back
 )
 

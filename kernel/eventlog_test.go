@@ -172,7 +172,7 @@ func TestLogBlocksForItsHolders(t *testing.T) {
 
 func TestLogKeepsTheNewestResult(t *testing.T) {
 	l := newEventLog(1000, -1)
-	const large = 64 << 20 // as the largest message
+	const large = maxOutput // as the largest message
 	l.append(Result{Parts: []MIMEPart{{Data: make([]byte, large)}}})
 	l.append(Result{Parts: []MIMEPart{{Data: make([]byte, large)}}})
 	l.append(Stdout{Text: "after"})

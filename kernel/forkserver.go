@@ -125,7 +125,7 @@ func (l *launcher) fork(ctx context.Context, f *forkServer, cmd command, generat
 		return nil, err
 	}
 	undo.add(dir.remove)
-	conn, err := dir.fill(kernelspec.Spec{Name: cmd.spec.Name}) // the server has the launcher
+	conn, err := dir.fill(kernelspec.Spec{Name: cmd.spec.Name}, dir.path) // the server has the launcher
 	if err != nil {
 		return nil, err
 	}

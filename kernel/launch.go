@@ -117,7 +117,7 @@ func (l *launcher) spawn(cmd command, generation uint64) (_ *session, _ jupyter.
 		return fail("preparing its folder", err)
 	}
 	undo.add(dir.remove)
-	conn, err := dir.fill(cmd.spec)
+	conn, err := dir.fill(cmd.spec, dir.seenBy(cmd.spec))
 	if err != nil {
 		return fail("preparing its folder", err)
 	}
@@ -134,7 +134,11 @@ func (l *launcher) spawn(cmd command, generation uint64) (_ *session, _ jupyter.
 	undo.add(control.Close)
 	s := l.newSession(cmd, conn, generation)
 	s.id, s.folder, s.stderr, s.control = id.New("p"), dir, tail, control
-	s.child, err = l.cfg.Spawner.Start(l.process(cmd, s, stderr, theirs))
+	sockets, err := os.Open(dir.path)
+	if err == nil {
+		s.child, err = l.cfg.Spawner.Start(l.process(cmd, s, stderr, theirs, sockets))
+		_ = sockets.Close() // as the others
+	}
 	_, _ = stderr.Close(), theirs.Close() // the kernel has its own
 	if err != nil {
 		return fail("starting its process", err)
@@ -170,14 +174,27 @@ func (u *undoList) run() error {
 	return errors.Join(errs...)
 }
 
+// foldersDescriptor is how a kernel sees its folder that has it as descriptor 3.
+const foldersDescriptor = "/proc/self/fd/3"
+
+// seenBy is the path by which a kernel finds its folder. Kernels that are built on
+// xeus (C++, Python, SQL and others) take socket addresses of 32 bytes at most,
+// "ipc://" and the final NUL included, so ours would be too long.
+func (f *folder) seenBy(spec kernelspec.Spec) string {
+	if spec.IsIPython() {
+		return f.path
+	}
+	return foldersDescriptor
+}
+
 // fill puts the connection file, IPython's folder and, for an IPython kernel, our
-// launcher into a kernel's folder.
-func (f *folder) fill(spec kernelspec.Spec) (jupyter.Connection, error) {
+// launcher into a kernel's folder. seen is the path by which the kernel finds it.
+func (f *folder) fill(spec kernelspec.Spec, seen string) (jupyter.Connection, error) {
 	conn, err := jupyter.NewConnection(f.path)
 	if err != nil {
 		return jupyter.Connection{}, err
 	}
-	file, err := conn.File(spec.Name)
+	file, err := conn.File(spec.Name, seen)
 	if err != nil {
 		return jupyter.Connection{}, err
 	}
@@ -188,7 +205,7 @@ func (f *folder) fill(spec kernelspec.Spec) (jupyter.Connection, error) {
 	return conn, err
 }
 
-func (l *launcher) process(cmd command, s *session, stderr, control *os.File) spawn.Command {
+func (l *launcher) process(cmd command, s *session, stderr, control, sockets *os.File) spawn.Command {
 	args := cmd.spec.Command(cmd.program, s.folder.path+"/"+connectionFile)
 	command := spawn.Command{
 		ID:      s.id,
@@ -200,6 +217,8 @@ func (l *launcher) process(cmd command, s *session, stderr, control *os.File) sp
 	}
 	if in, ok := pykernel.Parse(args); ok {
 		command.Args, command.Extra = in.Cold(s.folder.script()), control
+	} else if !cmd.spec.IsIPython() {
+		command.Extra = sockets
 	}
 	return command
 }

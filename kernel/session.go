@@ -21,6 +21,8 @@ import (
 const (
 	// handshakeTimeout is generous: a machine may be short of CPU.
 	handshakeTimeout = 10 * time.Second
+	// maxOutput bounds a message on iopub, in bytes: MaxResult in Base64 fits.
+	maxOutput = 72 << 20
 	// maxReply bounds what comes on any connection but iopub, in bytes.
 	maxReply = 16 << 20
 )
@@ -66,7 +68,7 @@ func (s *session) connect(ctx context.Context, conn jupyter.Connection, channel 
 	if err != nil {
 		return err
 	}
-	typ, limits := zmtp.Sub, zmtp.Limits{Handshake: handshakeTimeout}
+	typ, limits := zmtp.Sub, zmtp.Limits{Handshake: handshakeTimeout, MaxFrame: maxOutput, MaxMessage: maxOutput}
 	if channel != jupyter.IOPub {
 		typ, limits.MaxFrame, limits.MaxMessage = zmtp.Dealer, maxReply, maxReply
 	}

@@ -13,8 +13,9 @@ readonly go_needed=1.26
 tls=(ca-certificates) # the go command fetches modules
 python=(python3 python3-ipykernel python3-matplotlib python3-pandas)
 machine=(qemu-system-x86 xz-utils)
-# The race detector needs a C compiler; terminals are tested through tmux.
-tests=(gcc libc6-dev iproute2 procps tmux vim-tiny less)
+# The race detector needs a C compiler; terminals are tested through tmux, other
+# kernels than ipykernel with xpython.
+tests=(gcc libc6-dev iproute2 procps tmux vim-tiny less nodejs xpython)
 
 case ${1-} in
 run) wanted=("${tls[@]}" "${python[@]}") ;;

@@ -25,9 +25,13 @@ const maxSocketPath = 107
 
 // Connection says where a kernel's sockets are and how its messages are signed.
 type Connection struct {
-	prefix string
-	key    string
+	dir string
+	key string
 }
+
+// prefix is how the names of the sockets' files begin.
+const prefix = "/k"
+
 
 // NewConnection returns a connection over Unix sockets in dir, with a fresh key
 // of 32 random bytes. dir is too long when its socket paths do not fit into a
@@ -35,7 +39,7 @@ type Connection struct {
 func NewConnection(dir string) (Connection, error) {
 	var key [32]byte
 	_, _ = rand.Read(key[:]) // never fails, says its documentation
-	c := Connection{prefix: dir + "/k", key: hex.EncodeToString(key[:])}
+	c := Connection{dir: dir, key: hex.EncodeToString(key[:])}
 	if path := c.Path(Heartbeat); len(path) > maxSocketPath {
 		return Connection{}, fmt.Errorf("socket path %q has %d bytes, more than the %d of a Unix socket address", path, len(path), maxSocketPath)
 	}
@@ -44,17 +48,18 @@ func NewConnection(dir string) (Connection, error) {
 
 // Path is the file of a channel's socket.
 func (c Connection) Path(channel Channel) string {
-	return fmt.Sprintf("%s-%d", c.prefix, channel) // ipykernel: "{ip}-{port}"
+	return fmt.Sprintf("%s%s-%d", c.dir, prefix, channel) // ipykernel: "{ip}-{port}"
 }
 
 // Codec returns a codec for the connection's messages.
 func (c Connection) Codec() *Codec { return NewCodec(c.key) }
 
-// File returns the connection file, which tells a kernel all this.
-func (c Connection) File(kernelName string) ([]byte, error) {
+// File returns the connection file, which tells a kernel all this. seen is the path
+// by which the kernel finds the folder of the sockets.
+func (c Connection) File(kernelName, seen string) ([]byte, error) {
 	data, err := json.Marshal(map[string]any{
 		"transport":        "ipc",
-		"ip":               c.prefix,
+		"ip":               seen + prefix,
 		"shell_port":       Shell,
 		"iopub_port":       IOPub,
 		"stdin_port":       Stdin,

@@ -64,7 +64,7 @@ func TestConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := a.File("python3")
+	data, err := a.File("python3", "/run/guestd/k/0123abcd")
 	if err != nil {
 		t.Fatal(err)
 	}
