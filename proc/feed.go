@@ -99,10 +99,7 @@ func (in *input) piece() []byte {
 	if len(in.keys) > 0 {
 		return in.keys
 	}
-	if len(in.queue) == 0 {
-		return nil
-	}
-	return in.queue[:min(len(in.queue), limit)]
+	return in.queue.next(limit)
 }
 
 // advance notes that n bytes of the queue are written, and reports whether that
@@ -116,13 +113,10 @@ func (in *input) advance(n int) bool {
 		return false
 	}
 	if in.terminal != nil {
-		last := in.queue[n-1]
+		last := in.queue.next(n)[n-1]
 		in.lineStarted = last != '\n' && last != '\r'
 	}
-	in.queue = in.queue[n:]
-	if len(in.queue) == 0 {
-		in.queue = nil
-	}
+	in.queue.drop(n)
 	in.written += uint64(n)
 	close(in.room)
 	in.room = make(chan struct{})
@@ -146,7 +140,7 @@ func (in *input) finish() bool {
 // its process's.
 func (in *input) fail(broken bool) {
 	in.closed, in.broken = true, broken
-	in.queue = nil
+	in.queue.clear()
 	in.told = in.written
 	close(in.room)
 	in.room = make(chan struct{})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +46,7 @@ type input struct {
 
 	// mu protects the following, and is never held while anything blocks.
 	mu          sync.Mutex
-	queue       []byte
+	queue       inputQueue
 	accepted    uint64 // bytes taken from clients
 	written     uint64 // bytes given to the program
 	told        uint64 // written, as progress was last called
@@ -112,7 +111,7 @@ func (in *input) accept(offset uint64, data []byte) (accepted uint64, rest []byt
 	}
 	n := min(len(data), max(0, InputWindow-int(in.accepted-in.written)))
 	in.accepted += uint64(n)
-	in.queue = append(in.queue, data[:n]...)
+	in.queue.add(data[:n])
 	tell = in.flush()
 	return in.accepted, data[n:], in.room, nil
 }
@@ -121,7 +120,8 @@ func (in *input) accept(offset uint64, data []byte) (accepted uint64, rest []byt
 // end after it. The data is not copied and not to be changed.
 func (in *input) feed(data []byte) {
 	in.mu.Lock()
-	in.queue, in.accepted = slices.Clip(data), uint64(len(data))
+	in.queue.lend(data)
+	in.accepted = uint64(len(data))
 	in.end, in.endAt = true, in.accepted
 	tell := in.flush()
 	in.mu.Unlock()
