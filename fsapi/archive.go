@@ -106,28 +106,28 @@ const archiveBuffer = 256 << 10
 // stream packs one batch after the other. While one is written, the next is read.
 func (h *ArchiveHandle) stream(p *packer) error {
 	batches := [2]*archiveBatch{newArchiveBatch(), newArchiveBatch()}
-	read := func(b *archiveBatch) <-chan error {
-		done := make(chan error, 1)
-		go func() {
-			done <- h.fsys.as(h.ctx, h.acc, func() error { return h.archiver.fill(b) })
-		}()
-		return done
+	wait := func() error { return nil }
+	defer func() {
+		// What is being read must be over before anything is closed.
+		_ = wait()
+		batches[0].close()
+		batches[1].close()
+	}()
+	read := func(b *archiveBatch) func() error {
+		return h.fsys.aside(h.ctx, h.acc, func() error { return h.archiver.fill(b) })
 	}
-	pending := read(batches[0])
+	wait = read(batches[0])
 	for i := 0; ; i = 1 - i {
-		err := <-pending
+		err := wait()
+		wait = func() error { return nil }
 		if err != nil || len(batches[i].items) == 0 {
-			batches[i].close()
 			return pathError("archive", h.archiver.root, err)
 		}
-		pending = read(batches[1-i])
-		err = p.write(batches[i])
-		batches[i].close()
-		if err != nil {
-			<-pending
-			batches[1-i].close()
+		wait = read(batches[1-i])
+		if err := p.write(batches[i]); err != nil {
 			return err
 		}
+		batches[i].close()
 	}
 }
 
@@ -155,10 +155,11 @@ type archiveBatch struct {
 	arena []byte // small files' contents
 	used  int
 	open  int // descriptors that items hold
+	extra int // bytes of names and attributes
 }
 
-// How much one batch holds: entries, bytes of small files, and descriptors of
-// larger ones.
+// How much one batch holds: entries, bytes of small files and of names and
+// attributes, each, and descriptors of larger files.
 const (
 	archiveEntries = 256
 	archiveArena   = 1 << 20
@@ -182,7 +183,16 @@ type archiveItem struct {
 func newArchiveBatch() *archiveBatch { return &archiveBatch{arena: make([]byte, archiveArena)} }
 
 func (b *archiveBatch) full() bool {
-	return len(b.items) >= archiveEntries || len(b.arena)-b.used <= smallFile || b.open >= archiveFiles
+	return len(b.items) >= archiveEntries || len(b.arena)-b.used <= smallFile ||
+		b.open >= archiveFiles || b.extra >= archiveArena
+}
+
+func (b *archiveBatch) add(item archiveItem) {
+	b.items = append(b.items, item)
+	b.extra += len(item.name) + len(item.info.Path) + len(item.link)
+	for attr, value := range item.attrs {
+		b.extra += len(attr) + len(value)
+	}
 }
 
 // close closes the descriptors and makes the batch empty.
@@ -193,5 +203,5 @@ func (b *archiveBatch) close() {
 		}
 	}
 	clear(b.items)
-	b.items, b.used, b.open = b.items[:0], 0, 0
+	b.items, b.used, b.open, b.extra = b.items[:0], 0, 0, 0
 }

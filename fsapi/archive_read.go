@@ -126,7 +126,7 @@ func (a *archiver) fillSingle(b *archiveBatch) error {
 		unix.Close(item.fd)
 		return err
 	}
-	b.items = append(b.items, item)
+	b.add(item)
 	return nil
 }
 
@@ -140,14 +140,14 @@ func (a *archiver) pop() {
 func (a *archiver) leave(b *archiveBatch, below string, err error) {
 	item := archiveItem{failure: err, left: true, fd: -1}
 	name(&item.info, join(a.root, below))
-	b.items = append(b.items, item)
+	b.add(item)
 }
 
 // flush packs the entries of the folders that are open.
 func (a *archiver) flush(b *archiveBatch) {
 	for _, level := range a.stack {
 		if level.own != nil {
-			b.items = append(b.items, *level.own)
+			b.add(*level.own)
 			level.own = nil
 		}
 	}
@@ -171,10 +171,11 @@ func (a *archiver) visit(b *archiveBatch, at *archiveLevel, entry dirEntry) {
 	if !take && !enter {
 		return
 	}
-	item, err := archiveItem{}, error(nil)
+	var item archiveItem
+	var err error
 	switch entry.kind {
 	case TypeDirectory:
-		item, err = a.enter(b, at.dir.fd, entry.name, below, take)
+		err = a.enter(b, at.dir.fd, entry.name, below, take)
 	case TypeRegular:
 		item, err = a.readFile(b, at.dir.fd, entry.name, below)
 	default:
@@ -185,23 +186,23 @@ func (a *archiver) visit(b *archiveBatch, at *archiveLevel, entry dirEntry) {
 		a.leave(b, below, err)
 	case entry.kind != TypeDirectory:
 		a.flush(b)
-		b.items = append(b.items, item)
+		b.add(item)
 	case take:
 		a.flush(b)
 	}
 }
 
 // enter goes into a folder, whose own entry is packed by flush.
-func (a *archiver) enter(b *archiveBatch, dir int, base, below string, take bool) (archiveItem, error) {
+func (a *archiver) enter(b *archiveBatch, dir int, base, below string, take bool) error {
 	if len(a.stack) >= maxTreeDepth {
-		return archiveItem{}, ErrTooDeep
+		return ErrTooDeep
 	}
 	fd, err := openSubfolder(dir, base)
 	if errors.Is(err, unix.EACCES) && take {
-		return archiveItem{}, a.packClosed(b, dir, base, below, err)
+		return a.packClosed(b, dir, base, below, err)
 	}
 	if err != nil {
-		return archiveItem{}, err
+		return err
 	}
 	item := a.item(below+"/", below)
 	item.attrs, item.failure = readAttributes(fd)
@@ -210,11 +211,11 @@ func (a *archiver) enter(b *archiveBatch, dir int, base, below string, take bool
 	}
 	if err != nil {
 		unix.Close(fd)
-		return archiveItem{}, err
+		return err
 	}
 	name(&item.info, join(a.root, below))
 	a.stack = append(a.stack, &archiveLevel{dir: newDirReader(fd), below: below, own: &item})
-	return archiveItem{}, nil
+	return nil
 }
 
 // packClosed packs a folder's own entry though the folder cannot be read.
@@ -227,7 +228,7 @@ func (a *archiver) packClosed(b *archiveBatch, dir int, base, below string, reas
 	item := a.item(below+"/", below)
 	item.info, item.failure = info, reason
 	name(&item.info, join(a.root, below))
-	b.items = append(b.items, item)
+	b.add(item)
 	return nil
 }
 

@@ -74,10 +74,7 @@ func (fsys *FS) Extract(ctx context.Context, user, path string, opts ExtractOpti
 	if opts.KeepOwners {
 		x.owners = newEntryOwners(fsys.accounts)
 	}
-	if err = fsys.as(ctx, acc, x.open); err == nil {
-		err = x.run(r)
-	}
-	x.end(err == nil)
+	err = x.unpack(r)
 	if err != nil && x.result.Entries > 0 {
 		err = fmt.Errorf("%w (%d entries with %d bytes were unpacked before, and stay)", err, x.result.Entries, x.result.Bytes)
 	}
@@ -105,7 +102,7 @@ type extractor struct {
 	owners                 *entryOwners // nil: entries are the user's
 	batch                  *extractBatch
 	spare                  *extractBatch
-	working                <-chan error // the batch that is being put, if any
+	working                func() error // waits until spare is put; nil: it is not being put
 	broken                 error        // what a batch has ended with
 
 	// The following belong to the worker while a batch is being put.
@@ -116,6 +113,15 @@ type extractor struct {
 	unnamed    bool // files without names could be made
 	folders    pendingFolders
 	result     TreeResult
+}
+
+// unpack opens the folder, unpacks the stream, and ends in any case.
+func (x *extractor) unpack(r io.Reader) (err error) {
+	defer func() { x.end(err == nil) }()
+	if err := x.fsys.as(x.ctx, x.acc, x.open); err != nil {
+		return err
+	}
+	return x.run(r)
 }
 
 // open opens the folder, and makes it if need be; on a worker.
@@ -278,22 +284,19 @@ func (x *extractor) flush() error {
 	if len(x.batch.items) == 0 {
 		return nil
 	}
-	batch, done := x.batch, make(chan error, 1)
+	batch := x.batch
 	x.batch, x.spare = x.spare, batch
-	x.working = done
-	go func() {
-		err := x.fsys.as(x.ctx, x.acc, func() error { return x.put(batch) })
-		x.discard(batch)
-		done <- err
-	}()
+	x.working = x.fsys.aside(x.ctx, x.acc, func() error { return x.put(batch) })
 	return nil
 }
 
 // wait waits for the worker. Once a batch has failed nothing more is put.
 func (x *extractor) wait() error {
 	if x.working != nil {
-		x.broken = <-x.working
+		working := x.working
 		x.working = nil
+		x.broken = working()
+		x.discard(x.spare)
 	}
 	return x.broken
 }

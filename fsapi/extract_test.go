@@ -728,3 +728,18 @@ func (fsys *FS) removeAll(t *testing.T, path string) error {
 	}
 	return err
 }
+
+func TestAsideHandsPanicsOver(t *testing.T) {
+	f := newFixture(t)
+	acc, err := f.account(f.user)
+	must(t, err)
+	broken := errors.New("broken")
+	wantErr(t, "aside", f.aside(f.ctx, acc, func() error { return broken })(), broken)
+	wait := f.aside(f.ctx, acc, func() error { panic("in the worker") })
+	defer func() {
+		if recover() == nil {
+			t.Error("the panic was lost")
+		}
+	}()
+	must(t, wait())
+}
