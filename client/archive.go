@@ -131,7 +131,7 @@ func (r *ArchiveReader) Root() *FileInfo { return r.root }
 
 // Summary tells what the archive holds, and what was left out; nil until Read has told io.EOF.
 func (r *ArchiveReader) Summary() *TreeSummary {
-	if r.err != io.EOF {
+	if !errors.Is(r.err, io.EOF) {
 		return nil
 	}
 	return r.summary
@@ -155,10 +155,10 @@ func (r *ArchiveReader) fill() error {
 	for len(r.rest) == 0 && r.err == nil {
 		response, err := r.stream.Recv()
 		switch {
-		case err == io.EOF && r.summary == nil:
+		case errors.Is(err, io.EOF) && r.summary == nil:
 			r.err = errNoSummary
-		case err == io.EOF:
-			r.err = err
+		case errors.Is(err, io.EOF):
+			r.err = io.EOF
 		case err != nil:
 			r.err = fromCall(r.ctx, err)
 		default:

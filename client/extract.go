@@ -87,7 +87,7 @@ func (w *ArchiveWriter) send(request *guestdv1.ExtractRequest) error {
 		return w.err
 	}
 	err := w.stream.Send(request)
-	if err == io.EOF { // guestd has answered already, and the answer says why
+	if errors.Is(err, io.EOF) { // guestd has answered already, and the answer says why
 		if _, err = w.stream.CloseAndRecv(); err == nil {
 			err = errors.New("guestd unpacked the archive before all of it was sent")
 		}
