@@ -40,7 +40,7 @@ func BenchmarkTrue(b *testing.B) {
 				b.Fatal(err)
 			}
 			l.closeChildEnds()
-			<-child.Done()
+			child.Await(func() {})
 			child.Release()
 			l.abort()
 		}

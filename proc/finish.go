@@ -16,18 +16,7 @@ const masterLinger = 10 * time.Minute
 // supervise records the leader's end and collects all that the process has. It
 // is the process's own goroutine.
 func (p *Process) supervise() {
-	<-p.child.Done()
-	p.recordExit()
-	p.settle()
-	if p.terminal != nil {
-		p.terminal.slave.Close()
-	}
-	for _, out := range p.outputs {
-		out.pump.LeaderEnded()
-	}
-	if p.input != nil {
-		p.input.stop()
-	}
+	p.child.Await(p.leaderEnded)
 	if p.terminal != nil {
 		linger := time.AfterFunc(masterLinger, p.outputs[0].pump.Close)
 		defer linger.Stop()
@@ -39,6 +28,21 @@ func (p *Process) supervise() {
 	}
 	close(p.done)
 	p.table.finish(p)
+}
+
+// leaderEnded tells all who have to know of the leader's end.
+func (p *Process) leaderEnded() {
+	p.recordExit()
+	p.settle()
+	if p.terminal != nil {
+		p.terminal.slave.Close()
+	}
+	for _, out := range p.outputs {
+		out.pump.LeaderEnded()
+	}
+	if p.input != nil {
+		p.input.stop()
+	}
 }
 
 // recordExit makes the exit known to Wait, Info and List.

@@ -70,20 +70,10 @@ func (t *Table) armExpiry(now time.Time) {
 	})
 }
 
-// finish is called when a process's goroutines have ended: all that is left of
-// it is its entry, and perhaps a tree that has closed its output.
-func (t *Table) finish(p *Process) {
-	empty := p.child.ReleaseIfEmpty()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if empty {
-		delete(t.living, p)
-	} else if t.strays == nil && !t.closed {
-		t.strays = time.AfterFunc(t.strayInterval, t.releaseStrays)
-	}
-}
-
 const (
+	// gatherTime is how long processes gather whose goroutines have ended: giving back
+	// what they had is not to get into the way of the next start.
+	gatherTime = 25 * time.Millisecond
 	// minStrayInterval is how often strays are looked for: trees that go on after
 	// their output is closed, and whose end nobody tells.
 	minStrayInterval = time.Second
@@ -92,22 +82,55 @@ const (
 	strayShare = 50
 )
 
+// finish is called when a process's goroutines have ended: all that is left of
+// it is its entry, and perhaps a tree that has closed its output.
+func (t *Table) finish(p *Process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gathered = append(t.gathered, p)
+	if t.gather == nil && !t.closed {
+		t.gather = time.AfterFunc(gatherTime, t.releaseGathered)
+	}
+}
+
+// releaseGathered gives back what processes have had that have gathered.
+func (t *Table) releaseGathered() {
+	t.mu.Lock()
+	gathered := t.gathered
+	t.gathered, t.gather = nil, nil
+	t.mu.Unlock()
+	t.release(gathered)
+}
+
 // releaseStrays gives back what strays have had that have ended by now.
 func (t *Table) releaseStrays() {
 	t.mu.Lock()
-	t.strays = nil
+	strays := t.strays
+	t.strays, t.strayTimer = nil, nil
 	t.mu.Unlock()
 	begin := time.Now()
-	for _, p := range t.alive() {
-		select {
-		case <-p.done:
-			t.finish(p)
-		default:
-		}
-	}
+	t.release(strays)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.strayInterval = max(minStrayInterval, strayShare*time.Since(begin))
+}
+
+// release gives back what processes have had; those of which something lives on
+// become strays.
+func (t *Table) release(list []*Process) {
+	for _, p := range list {
+		empty := p.child.ReleaseIfEmpty()
+		t.mu.Lock()
+		if empty {
+			delete(t.living, p)
+		} else if !t.closed {
+			t.strays = append(t.strays, p)
+			if t.strayTimer == nil {
+				t.strayTimer = time.AfterFunc(t.strayInterval, t.releaseStrays)
+			}
+		}
+		t.mu.Unlock()
+	}
 }
 
 // alive returns the processes of which something is left to collect.
@@ -131,7 +154,7 @@ const closeWait = 2 * time.Second
 func (t *Table) Close(ctx context.Context) error {
 	t.mu.Lock()
 	t.closed = true
-	for _, timer := range []*time.Timer{t.expiry, t.strays} {
+	for _, timer := range []*time.Timer{t.expiry, t.gather, t.strayTimer} {
 		if timer != nil {
 			timer.Stop()
 		}

@@ -92,7 +92,7 @@ func (l *launch) prepare() error {
 	l.command = spawn.Command{
 		ID: p.id, Args: args, Env: p.spec.environment(acc, p.table.environment()), Dir: p.dir,
 		Account: acc, Extra: script, Umask: p.spec.Umask, Nice: p.spec.Nice, OOMScoreAdj: p.spec.OOMScoreAdj,
-		Rlimits: p.spec.Rlimits,
+		Rlimits: p.spec.Rlimits, Await: true,
 	}
 	if p.spec.Terminal != nil {
 		return l.openTerminal(acc)

@@ -79,8 +79,11 @@ type Table struct {
 	finished []finished            // listed ones that have ended, first to end first
 	living   map[*Process]struct{} // whose goroutines run, listed or not
 	expiry   *time.Timer           // for the first of finished; nil while there is none
-	strays   *time.Timer           // while there are strays
 
+	gathered      []*Process  // to be given back
+	gather        *time.Timer // while something is gathered
+	strays        []*Process  // of which something lives on
+	strayTimer    *time.Timer // while there are strays
 	strayInterval time.Duration
 }
 

@@ -70,6 +70,7 @@ type Child struct {
 	mu       sync.Mutex
 	reaped   bool
 	released bool
+	removed  bool // the cgroup's folder is gone
 }
 
 // ID returns the Command's ID.
@@ -93,8 +94,11 @@ func (c *Child) Status() Status {
 	}
 }
 
-// wait records the leader's end. It is the child's only goroutine.
-func (c *Child) wait() {
+// Await waits for the leader's end, and collects it. It calls ended in between, once
+// the status is recorded and Done closed. It is called once, by the Child's own
+// goroutine or, with Command.Await, by one of the caller's, which saves it from being
+// woken up.
+func (c *Child) Await(ended func()) {
 	defer c.spawner.running.Done()
 	usage := new(unix.Rusage)
 	info, err := c.awaitEnd(usage)
@@ -105,6 +109,7 @@ func (c *Child) wait() {
 	} else {
 		c.finish(newStatus(info, usage))
 	}
+	ended()
 
 	if c.cgroup == nil {
 		c.key()
@@ -203,6 +208,9 @@ func (c *Child) ReleaseIfEmpty() bool {
 		if !c.cgroup.remove() {
 			return false
 		}
+		c.mu.Lock()
+		c.removed = true
+		c.mu.Unlock()
 	} else if !errors.Is(c.signalTree(0), os.ErrProcessDone) {
 		return false
 	}
@@ -213,7 +221,10 @@ func (c *Child) ReleaseIfEmpty() bool {
 // free runs once, when the child is both reaped and released.
 func (c *Child) free() {
 	c.pidfd.Close()
-	if c.cgroup != nil {
+	c.mu.Lock()
+	removed := c.removed
+	c.mu.Unlock()
+	if c.cgroup != nil && !removed {
 		c.spawner.cgroups.release(c.cgroup)
 	}
 	c.spawner.mu.Lock()

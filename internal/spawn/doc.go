@@ -39,7 +39,8 @@
 //
 // A [Spawner] owns its cgroup folder, one goroutine that makes and removes the
 // trees' own folders in it, away from the starts, and as [Config.Reaper] one that
-// collects orphans; [Spawner.Close] ends them all. A [Child] owns one goroutine, which
-// waits for the leader without occupying a thread and ends right after it, and one
+// collects orphans; [Spawner.Close] ends them all. A [Child] owns one goroutine, unless its
+// starter has one for it ([Command.Await]), which waits for the leader without
+// occupying a thread and ends right after it, and one
 // pidfd and one cgroup folder, which [Child.Release] gives back.
 package spawn

@@ -186,6 +186,8 @@ func (s *Spawner) adopt(l *launch) *Child {
 	s.children[c] = struct{}{}
 	s.mu.Unlock()
 	s.running.Add(1) // allowed beside Wait: Start's own count is still held
-	go c.wait()
+	if !l.cmd.Await {
+		go c.Await(func() {})
+	}
 	return c
 }
