@@ -58,6 +58,10 @@ type run struct {
 func (c *codeContext) begin(x *Execution) {
 	r := &run{c: c, x: x, log: x.log, first: c.fresh}
 	c.run = r
+	if !c.session.ours {
+		// Whoever does not read such a kernel makes it lose output, or grow.
+		r.log.unbind()
+	}
 	if own := newSurroundings(x.dir, x.env); own != nil {
 		r.prepare(own)
 	} else {
@@ -149,6 +153,11 @@ func (r *run) complete() {
 		r.raise(reply.ErrorContent) // in case iopub's was lost
 	case jupyter.StatusAborted, "abort":
 		r.fail(ErrorAborted, "the kernel did not run the code")
+	}
+	if r.reply == nil && r.c.session.ours && r.stopping == nil {
+		// A stock kernel loses replies. In ours there is none only if user code has
+		// broken it, and nobody knows what has run.
+		r.fail(ErrorAborted, "the kernel did not say how the code ended")
 	}
 	f := Finished{Status: OK, OutputIncomplete: r.incomplete, StateLost: !r.c.leaving.IsZero()}
 	switch {
