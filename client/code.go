@@ -7,8 +7,11 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
 
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
@@ -42,8 +45,10 @@ type Execution struct {
 	cancel   context.CancelCauseFunc
 	stream   executionStream
 	place    eventPlace
+	acks     acknowledger
 	pending  *guestdv1.ExecutionEvent
 	finished bool
+	asked    atomic.Uint64 // number of the newest InputRequest; 0 before the first
 }
 
 // errExecutionEndedEarly: guestd ended the call without Finished.
@@ -76,6 +81,7 @@ func (c *Client) Execute(ctx context.Context, request CodeRequest) (*Execution, 
 		return nil, err
 	}
 	x.id, x.context = x.pending.GetExecutionId(), x.pending.GetAccepted().GetContextId()
+	x.acks = acknowledger{client: c, ctx: x.ctx, execution: x.id, reader: message.GetReader().GetReaderId()}
 	return x, nil
 }
 
@@ -94,6 +100,7 @@ func executeRequest(r CodeRequest) (*guestdv1.ExecuteRequest, error) {
 	return &guestdv1.ExecuteRequest{
 		RequestId: newRequestID(), ContextId: r.ContextID, Language: r.Language, Code: r.Code,
 		Timeout: optionalDuration(r.Timeout), AllowStdin: r.AllowStdin, Env: environment(r.Env), Cwd: []byte(r.Dir),
+		Reader: &guestdv1.EventReader{ReaderId: newReader().GetReaderId()},
 	}, nil
 }
 
@@ -108,6 +115,7 @@ func (x *Execution) ContextID() string { return x.context }
 // ranged over once; ending early leaves the code running.
 func (x *Execution) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
+		defer x.acks.wait()
 		defer x.cancel(context.Canceled)
 		for !x.finished {
 			message, err := x.take()
@@ -141,10 +149,17 @@ func (x *Execution) receive() (*guestdv1.ExecutionEvent, error) {
 			}
 			continue
 		}
-		if x.place.advance(event) {
-			x.finished = event.GetFinished() != nil
-			return event, nil
+		if !x.place.advance(event) {
+			continue
 		}
+		if number := x.place.acknowledge(proto.Size(event)); number > 0 && x.id != "" {
+			x.acks.acknowledge(number)
+		}
+		if event.GetInputRequest() != nil {
+			x.asked.Store(event.GetNumber())
+		}
+		x.finished = event.GetFinished() != nil
+		return event, nil
 	}
 }
 

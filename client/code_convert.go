@@ -49,12 +49,18 @@ func resultOf(r *guestdv1.ExecutionResult) Result {
 		Kind: ResultKind(r.GetKind()), Number: int(r.GetResultNumber()),
 		MetadataJSON: r.GetMetadataJson(), DisplayID: r.GetDisplayId(),
 	}
-	for _, part := range r.GetParts() {
-		result.Parts = append(result.Parts, Part{
+	result.Parts = partsOf(r.GetParts())
+	return result
+}
+
+func partsOf(messages []*guestdv1.MimePart) []Part {
+	var parts []Part
+	for _, part := range messages {
+		parts = append(parts, Part{
 			MIME: part.GetMime(), Bytes: part.GetInline(), Size: part.GetSize(), TruncatedBytes: part.GetTruncatedBytes(),
 		})
 	}
-	return result
+	return parts
 }
 
 func finishedOf(f *guestdv1.ExecutionFinished) Finished {

@@ -13,6 +13,10 @@ type eventPlace struct {
 	last uint64
 	// data is how much of each large part of the last result was seen, by MIME type.
 	data map[string]uint64
+	// missing is how many large parts of the last result have not come to their end.
+	missing int
+	// unacknowledged is how many bytes of events have come since the last acknowledgement.
+	unacknowledged int
 }
 
 // advance tells whether an event is new, and takes from a piece of data what is not.
@@ -28,7 +32,25 @@ func (p *eventPlace) advance(e *guestdv1.ExecutionEvent) bool {
 	}
 	p.last = e.GetNumber()
 	p.data = nil
+	p.missing = 0
+	for _, part := range e.GetResult().GetParts() {
+		if part.GetSize() > 0 {
+			p.missing++
+		}
+	}
 	return true
+}
+
+// acknowledge notes an event of so many bytes, and tells the number up to which to acknowledge now:
+// 0 for not yet. A result counts when all of it has come, since a reader that comes back is sent all
+// of it again.
+func (p *eventPlace) acknowledge(bytes int) uint64 {
+	p.unacknowledged += bytes
+	if p.missing > 0 || p.unacknowledged < ackBytes {
+		return 0
+	}
+	p.unacknowledged = 0
+	return p.last
 }
 
 func (p *eventPlace) advanceData(d *guestdv1.ExecutionData) bool {
@@ -45,6 +67,9 @@ func (p *eventPlace) advanceData(d *guestdv1.ExecutionData) bool {
 		p.data = make(map[string]uint64)
 	}
 	p.data[d.GetMime()] = end
+	if d.GetLast() {
+		p.missing--
+	}
 	return true
 }
 
@@ -65,7 +90,7 @@ func (x *Execution) open() error {
 // not Execute with the same request id: a guestd that was restarted would run the code again.
 func (x *Execution) reopen() error {
 	stream, err := x.client.code.AttachExecution(x.ctx, &guestdv1.AttachExecutionRequest{
-		ExecutionId: x.id, FromNumber: x.place.last,
+		ExecutionId: x.id, FromNumber: x.place.last, Reader: x.request.GetReader(),
 	})
 	if err != nil {
 		return fromCall(x.ctx, err)
@@ -90,7 +115,8 @@ func (x *Execution) Interrupt(ctx context.Context) error {
 	return fromCall(ctx, err)
 }
 
-// ReplyInput answers the newest InputRequest event with a line, without its line end.
+// ReplyInput answers the newest InputRequest event with a line, without its line end. Where the code
+// no longer waits for it the error's reason is NO_INPUT_REQUEST.
 func (x *Execution) ReplyInput(ctx context.Context, line string) error {
 	if err := checkText("value", line); err != nil {
 		return err
@@ -104,6 +130,7 @@ func (x *Execution) EndInput(ctx context.Context) error {
 }
 
 func (x *Execution) reply(ctx context.Context, request *guestdv1.ReplyInputRequest) error {
+	request.RequestNumber = x.asked.Load() // a later request is another question
 	_, err := x.client.code.ReplyInput(ctx, request)
 	return fromCall(ctx, err)
 }
