@@ -49,6 +49,26 @@ func (g fileCases) calls(t *testing.T, user, path string) map[string]func() erro
 			_, err := g.file.Move(within(t), &pb.MoveRequest{User: user, Source: []byte("/no/where"), Destination: raw})
 			return err
 		},
+		"Copy source": func() error {
+			_, err := g.file.Copy(within(t), &pb.CopyRequest{User: user, Source: raw, Destination: []byte("/no/where")})
+			return err
+		},
+		"Copy destination": func() error {
+			_, err := g.file.Copy(within(t), &pb.CopyRequest{User: user, Source: []byte("/no/where"), Destination: raw})
+			return err
+		},
+		"Link path": func() error {
+			_, err := g.file.Link(within(t), &pb.LinkRequest{User: user, Target: []byte("x"), Path: raw, Replace: true})
+			return err
+		},
+		"SetAttributes path": func() error {
+			_, err := g.file.SetAttributes(within(t), &pb.SetAttributesRequest{User: user, Path: raw})
+			return err
+		},
+		"Search path": func() error {
+			_, err := g.search(within(t), &pb.SearchRequest{User: user, Path: raw})
+			return err
+		},
 	}
 }
 
@@ -89,7 +109,10 @@ func (g fileCases) UserThatIsNotThereIsTold(t *testing.T) {
 func (g fileCases) FileInsteadOfADirectoryOnTheWayIsTold(t *testing.T) {
 	file := g.folder(t) + "/file"
 	g.put(t, file, "x")
-	for _, name := range []string{"Stat path", "List path", "Read path", "Write path", "MakeDir path", "Remove path", "Move source"} {
+	for _, name := range []string{
+		"Stat path", "List path", "Read path", "Write path", "MakeDir path", "Remove path", "Move source", "Copy source",
+		"Link path", "SetAttributes path", "Search path",
+	} {
 		t.Run(name, func(t *testing.T) { wantRefusal(t, g.calls(t, "", file+"/below")[name](), notADirectory()) })
 	}
 }
@@ -106,7 +129,7 @@ func (g fileCases) LinkOfAnotherUserLeadsNowhereThatTheUserMayNotGo(t *testing.T
 	g.needRoot(t)
 	dir := g.folder(t)
 	g.sh(t, `cd "$1" && mkdir -m 700 secret && echo secret >secret/file && ln -s secret door`, dir)
-	for _, name := range []string{"Stat path", "Read path", "Write path", "Remove path"} {
+	for _, name := range []string{"Stat path", "Read path", "Write path", "Remove path", "Link path", "SetAttributes path", "Search path"} {
 		t.Run(name, func(t *testing.T) {
 			wantRefusal(t, g.calls(t, g.OtherUser, dir+"/door/file")[name](), denied())
 		})

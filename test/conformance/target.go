@@ -81,6 +81,10 @@ func Run(t *testing.T, target Target) {
 	g.group(t, "Move", moveCases{g})
 	g.optional(t, "Archive", archiveCases{g}, pb.FileService_Archive_FullMethodName)
 	g.optional(t, "Extract", extractCases{g}, pb.FileService_Archive_FullMethodName, pb.FileService_Extract_FullMethodName)
+	g.group(t, "Copy", copyCases{g})
+	g.group(t, "Link", linkCases{g})
+	g.group(t, "SetAttributes", attributeCases{g})
+	g.group(t, "Search", searchCases{g})
 	g.group(t, "File", fileCases{g})
 	g.group(t, "System", systemCases{g})
 	if target.Capabilities.Python {
