@@ -108,6 +108,7 @@ func (a *Agent) openDomains() (err error) {
 	a.contexts, err = kernel.New(kernel.Config{
 		Spawner: a.spawner, Accounts: a.accounts, StateDir: a.state.path, Logger: a.log,
 		DefaultUser: a.settings.DefaultUser, Environment: a.settings.Environment,
+		ColdStart: a.cfg.ColdStart,
 	})
 	if err != nil {
 		return fmt.Errorf("preparing to run code: %w", err)
@@ -156,6 +157,7 @@ func (a *Agent) Serve(ctx context.Context) error {
 		a.log.Info("listening", "address", l.String())
 	}
 	close(a.ready)
+	serving.Go(a.prewarm)
 	select {
 	case <-ctx.Done():
 		a.log.Info("shutting down", "cause", context.Cause(ctx))
@@ -166,6 +168,17 @@ func (a *Agent) Serve(ctx context.Context) error {
 	err = errors.Join(err, a.Shutdown(context.WithoutCancel(ctx)))
 	serving.Wait()
 	return err
+}
+
+// prewarm makes Python kernels ready, if that is wanted. A shutdown ends it.
+func (a *Agent) prewarm() {
+	n := a.cfg.PrewarmPython
+	if n <= 0 {
+		return
+	}
+	if err := a.contexts.Prewarm(n); err != nil {
+		a.log.Warn("no Python kernel is ready ahead", "error", err)
+	}
 }
 
 // Ready is closed when Serve has opened every listener: from then on requests are

@@ -61,6 +61,14 @@ type Config struct {
 	// them. It changes the whole process: only guestd's own program sets it.
 	Reaper bool
 
+	// PrewarmPython is how many Python kernels are started before anybody asks for
+	// one, and kept ready; 0 is none: no Python runs before the first code does.
+	PrewarmPython int
+	// ColdStart starts every kernel as a process of its own. Otherwise Python kernels
+	// become forks of a process that has common libraries imported, from the second
+	// one on.
+	ColdStart bool
+
 	// Drain is how long running calls get at a shutdown before processes are sent
 	// SIGTERM; 0 is DefaultDrain, negative none at all, and MaxShutdown the most.
 	Drain time.Duration

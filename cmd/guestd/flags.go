@@ -54,6 +54,8 @@ func newFlags(opts *options) *flag.FlagSet {
 		"else $XDG_RUNTIME_DIR/guestd, else a temporary folder)")
 	fs.StringVar(&c.CgroupRoot, "cgroup-root", "", "make cgroups in `DIR`, on a cgroup v2 mount, or \"none\"\n(default: found by itself)")
 	fs.BoolVar(&c.Reaper, "reaper", true, "collect the orphans of ended processes")
+	fs.Func("prewarm", "start a kernel for `LANGUAGE`, which is python or python:N for N kernels,\nbefore anybody asks for one", prewarm(c))
+	fs.BoolVar(&c.ColdStart, "cold-start", false, "start every kernel as a process of its own, and none ahead")
 	fs.Func("drain", "give running calls `DURATION` at a shutdown (default 2s)", drain(c))
 	fs.TextVar(&opts.logLevel, "log-level", slog.LevelInfo, "log from `LEVEL` on: debug, info, warn or error")
 	fs.Func("log-format", "log as `FORMAT`: text or json (default: text on a terminal, else json)", func(s string) error {
@@ -65,6 +67,28 @@ func newFlags(opts *options) *flag.FlagSet {
 	})
 	fs.BoolVar(&opts.version, "version", false, "print the version and exit")
 	return fs
+}
+
+// maxPrewarm bounds the kernels that are kept ready.
+const maxPrewarm = 32
+
+// prewarm is the flag for Config.PrewarmPython.
+func prewarm(c *agent.Config) func(string) error {
+	return func(s string) error {
+		language, count, counted := strings.Cut(s, ":")
+		n := 1
+		if counted {
+			var err error
+			if n, err = strconv.Atoi(count); err != nil || n < 1 || n > maxPrewarm {
+				return fmt.Errorf("want python or python:N, N from 1 to %d", maxPrewarm)
+			}
+		}
+		if language != "python" {
+			return fmt.Errorf("want python or python:N, N from 1 to %d", maxPrewarm)
+		}
+		c.PrewarmPython = n
+		return nil
+	}
 }
 
 // drain is the flag for Config.Drain, in which 0 means the default.

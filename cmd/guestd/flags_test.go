@@ -32,6 +32,11 @@ func TestFlags(t *testing.T) {
 	if opts, err = parseFlags(nil); err != nil || !opts.config.Reaper {
 		t.Errorf("without flags: %+v, %v; want a reaper", opts.config, err)
 	}
+	for flag, want := range map[string]int{"python": 1, "python:3": 3} {
+		if opts, err := parseFlags([]string{"--prewarm", flag, "--cold-start"}); err != nil || opts.config.PrewarmPython != want || !opts.config.ColdStart {
+			t.Errorf("prewarm %s = %d, %v", flag, opts.config.PrewarmPython, err)
+		}
+	}
 	if opts, err = parseFlags([]string{"--drain", "1500ms"}); err != nil || opts.config.Drain != 1500*time.Millisecond {
 		t.Errorf("drain = %v, %v", opts.config.Drain, err)
 	}
@@ -45,6 +50,10 @@ func TestWrongUsage(t *testing.T) {
 		"--listen tcp://127.0.0.1:0":  "needs a token",
 		"--vsock-allow-cid x":         "want a number",
 		"--unix-allow-uid 4294967295": "want a number",
+		"--prewarm ruby":              "want python",
+		"--prewarm python:0":          "N from 1 to 32",
+		"--prewarm python:33":         "N from 1 to 32",
+		"--prewarm python:":           "N from 1 to 32",
 		"--drain -1s":                 "not negative",
 		"--drain 1h":                  "--drain: 1h0m0s; 10s is the most",
 		"--state-dir here":            "--state-dir: ",
