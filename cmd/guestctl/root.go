@@ -80,7 +80,7 @@ const (
 // addVerbs adds each verb to its group.
 func addVerbs(root *cobra.Command, a *app) {
 	for group, verbs := range map[string][]*cobra.Command{
-		groupRun:       {newExec(a), newShell(a), newRun(a)},
+		groupRun:       {newExec(a), newShell(a), newRun(a), newContext(a)},
 		groupProcesses: {newPS(a), newAttach(a), newWait(a), newKill(a), newResize(a)},
 		groupFiles:     {newCp(a), newCat(a), newWrite(a), newLs(a), newStat(a), newMkdir(a), newMv(a), newRm(a), newFind(a), newGrep(a)},
 		groupGuest:     {newInfo(a), newHealth(a), newShutdown(a), newVersion(a)},

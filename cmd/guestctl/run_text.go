@@ -100,7 +100,11 @@ const (
 // errorText is an error as it is printed: its traceback where it has one, else its name and value.
 func errorText(e client.CodeError, colours bool) string {
 	var b strings.Builder
-	for _, entry := range e.Traceback {
+	trace := e.Traceback
+	if e.Name == "ExitError" {
+		trace = nil // the end of stderr, which was shown as it came
+	}
+	for _, entry := range trace {
 		for line := range strings.Lines(strings.TrimSuffix(entry, "\n") + "\n") {
 			b.WriteString(colourLine(line, e.Name, colours))
 		}
