@@ -7,6 +7,7 @@
 // other version; a kernel that answers kernel_info with the field "guestd" is ours.
 //
 // The package starts no process and writes no file: it says what is to be
-// written and run. It has no goroutine; connections are the caller's, who closes
-// them.
+// written and run. A [Server] has one goroutine, which reads, until Close. Control
+// sockets are the caller's, who closes them. What comes over either is the user's:
+// it is bounded and believed only about the user's own processes.
 package pykernel

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-//go:embed python
+//go:embed python/*.py python/guestd_kernel/*.py
 var python embed.FS
 
 // Script is the file among Files that Python runs.
