@@ -65,11 +65,11 @@ func (f *grepFlags) addTo(cmd *cobra.Command) {
 	addUserFlag(flags, &f.User)
 	flags.BoolVarP(&f.IgnoreCase, "ignore-case", "i", false, "match without regard to case")
 	flags.BoolVarP(&f.fixed, "fixed-strings", "F", false, "PATTERN is plain text")
-	flags.BoolVarP(&f.words, "word-regexp", "w", false, "match whole words only")
+	flags.BoolVarP(&f.words, "word-regexp", "w", false, "match from word boundary to word boundary only")
 	flags.BoolVarP(&f.lines, "line-regexp", "x", false, "match whole lines only")
 	flags.BoolVarP(&f.numbers, "line-number", "n", false, "show line numbers")
 	flags.BoolVarP(&f.list, "files-with-matches", "l", false, "show only the names of files that match")
-	flags.BoolVarP(&f.count, "count", "c", false, "show only how many lines of each file match, where any does")
+	flags.BoolVarP(&f.count, "count", "c", false, "show only how many lines match: of each file, but below directories only where any does")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show nothing, and end at the first match")
 	flags.BoolVarP(&f.withName, "with-filename", "H", false, "show names of files (default: where there may be several)")
 	flags.BoolVar(&f.withoutName, "no-filename", false, "show no names of files")
@@ -126,7 +126,7 @@ func (a *app) grep(ctx context.Context, paths []string, f *grepFlags) error {
 		if f.quiet && matched {
 			return nil
 		}
-		search := c.Search(ctx, cmp.Or(given, "."), &f.SearchOptions)
+		search, before := c.Search(ctx, cmp.Or(given, "."), &f.SearchOptions), p.files
 		for match, err := range search.Matches() {
 			if err != nil {
 				return err
@@ -138,6 +138,9 @@ func (a *app) grep(ctx context.Context, paths []string, f *grepFlags) error {
 			if err := p.match(given, search.Root(), match); err != nil {
 				return err
 			}
+		}
+		if root := search.Root(); f.count && p.files == before && !root.IsDir() {
+			p.begin(given, root, root.Path)
 		}
 		return cmp.Or(p.endFile(), a.tellUnread(ctx, search.Summary()))
 	})

@@ -23,6 +23,7 @@ type grepPrinter struct {
 	last    uint64 // number of the last line that was printed of it
 	printed bool   // there was a line of any file
 	count   uint64 // matches in it, for -c
+	files   int    // that were begun
 }
 
 func newGrepPrinter(a *app, f *grepFlags, several bool) *grepPrinter {
@@ -60,6 +61,7 @@ func (p *grepPrinter) match(given string, root *client.FileInfo, m *client.Searc
 // begin begins with another file.
 func (p *grepPrinter) begin(given string, root *client.FileInfo, path string) {
 	p.path, p.last, p.count = path, 0, 0
+	p.files++
 	p.shown = p.app.showName(underGiven(given, root.Path, path))
 	p.named = !p.flags.withoutName && (p.flags.withName || p.several || root.IsDir())
 }
@@ -120,7 +122,7 @@ func (p *grepPrinter) endFile() error {
 	path, count := p.path, p.count
 	p.path, p.count = "", 0
 	switch {
-	case !p.flags.count || count == 0:
+	case !p.flags.count || path == "":
 		return nil
 	case p.app.json:
 		return p.out.printJSON(struct {

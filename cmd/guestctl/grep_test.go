@@ -31,6 +31,7 @@ func TestGrep(t *testing.T) {
 		{"-c two D", 0, "D/a.txt:3|D/bin:1|D/sub/b.go:1|"},
 		{"-c two D/a.txt", 0, "3|"},
 		{"-c two D/a.txt D/a.txt", 0, "D/a.txt:3|D/a.txt:3|"},
+		{"-c nothing D/a.txt D/sub", 1, "D/a.txt:0|"},
 		{"-l -A2 two D", 0, "D/a.txt|D/bin|D/sub/b.go|"},
 		{"-l --gitignore two D", 0, "D/a.txt|D/bin|"},
 		{"-m 1 -i TWO D/a.txt", 0, "two|"},
