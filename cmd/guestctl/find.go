@@ -95,10 +95,14 @@ func (s *finder) walk(ctx context.Context, c *client.Client, given string) error
 		User: s.flags.user, Depth: s.flags.maxDepth, Include: s.flags.names, Exclude: s.flags.exclude,
 	}) {
 		if err == nil {
-			if err := s.print(entry, underGiven(given, root.Path, entry.Path)); err != nil {
+			shown := underGiven(given, root.Path, entry.Path)
+			if err := s.print(entry, shown); err != nil {
 				return err
 			}
-			continue
+			if !s.tooDeep(root, entry) {
+				continue
+			}
+			err = fmt.Errorf("%s: too many levels down to enter it", quoteUnprintable(shown))
 		}
 		if endsAll(ctx, err) {
 			return err
@@ -106,6 +110,12 @@ func (s *finder) walk(ctx context.Context, c *client.Client, given string) error
 		result = s.app.noteFailure(ctx, err, result)
 	}
 	return result
+}
+
+// tooDeep tells whether what is below an entry is missing though it was asked for.
+func (s *finder) tooDeep(root, entry *client.FileInfo) bool {
+	return s.flags.maxDepth == findDepth && entry.IsDir() &&
+		strings.Count(strings.TrimPrefix(entry.Path, strings.TrimSuffix(root.Path, "/")), "/") >= findDepth
 }
 
 // namesRoot tells whether a path that was given has a name that is wanted; guestd decides on those below it.

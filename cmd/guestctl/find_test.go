@@ -92,3 +92,33 @@ func TestFindEndsWithItsReader(t *testing.T) {
 		t.Errorf("got %q and %q, %v", stdout, stderr.String(), err)
 	}
 }
+
+func TestFindTellsWhatIsTooDeep(t *testing.T) {
+	g := startGuest(t)
+	deep := strings.Repeat("d/", findDepth)
+	dir := plant(t, map[string]string{deep: ""})
+	out := g.run(t, "", "find", dir)
+	if out.code != 125 || strings.Count(out.stdout, "\n") != findDepth+1 || !strings.Contains(out.stderr, "too many levels") {
+		t.Errorf("exit code %d, %d lines, stderr %q", out.code, strings.Count(out.stdout, "\n"), out.stderr)
+	}
+	if out := g.run(t, "", "find", "-maxdepth", "255", dir+"/d"); out.code != 0 || strings.Count(out.stdout, "\n") != findDepth {
+		t.Errorf("exit code %d, %d lines, stderr %q", out.code, strings.Count(out.stdout, "\n"), out.stderr)
+	}
+}
+
+func TestLongFlagsBehindOneHyphen(t *testing.T) {
+	a := &app{stdout: os.Stdout, stderr: os.Stderr}
+	for given, want := range map[string]string{
+		"--target x find a -name b":       "--target x find a --name b",
+		"find -name=b -user x -u y":       "find --name=b -user x -u y",
+		"find -print0 -- -name":           "find --print0 -- -name",
+		"exec -- find -name b":            "exec -- find -name b",
+		"grep -name b":                    "grep -name b",
+		"--json find -type f -maxdepth 1": "--json find --type f --maxdepth 1",
+		"no-such-verb -name b":            "no-such-verb -name b",
+	} {
+		if got := strings.Join(spellFlags(newRoot(a), strings.Fields(given)), " "); got != want {
+			t.Errorf("%q becomes %q, want %q", given, got, want)
+		}
+	}
+}
