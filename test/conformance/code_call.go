@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -25,6 +26,8 @@ type execution struct {
 	stderr   string
 	results  []*pb.ExecutionResult
 	data     map[string][]byte // of large parts, by result's number and type
+	asked    []string          // prompts
+	sequence string            // stdout and what cleared it
 	err      *pb.ExecutionError
 	finished *pb.ExecutionFinished
 }
@@ -101,12 +104,24 @@ func (e *execution) take(event *pb.ExecutionEvent) error {
 		e.started = v.Started
 	case *pb.ExecutionEvent_Stdout:
 		e.stdout += v.Stdout.Text
+		e.sequence += v.Stdout.Text
 	case *pb.ExecutionEvent_Stderr:
 		e.stderr += v.Stderr.Text
 	case *pb.ExecutionEvent_Result:
 		e.results = append(e.results, v.Result)
 	case *pb.ExecutionEvent_Data:
 		return e.takeData(v.Data)
+	case *pb.ExecutionEvent_ClearOutput:
+		e.sequence += "[clear]"
+		if v.ClearOutput.Wait {
+			e.sequence = strings.TrimSuffix(e.sequence, "]") + ", wait]"
+		}
+	case *pb.ExecutionEvent_InputRequest:
+		prompt := v.InputRequest.Prompt
+		if v.InputRequest.Password {
+			prompt += "(secret) "
+		}
+		e.asked = append(e.asked, strings.TrimSuffix(prompt, " "))
 	case *pb.ExecutionEvent_Error:
 		e.err = v.Error
 	case *pb.ExecutionEvent_Finished:

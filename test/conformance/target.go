@@ -90,6 +90,8 @@ func Run(t *testing.T, target Target) {
 	if target.Capabilities.Python {
 		// Cases of one context would queue up behind each other and see each other's variables and dead kernels.
 		g.sequence(t, "Code", codeCases{g})
+		g.sequence(t, "Context", contextCases{g})
+		g.sequence(t, "Language", languageCases{g})
 	}
 	if target.Fresh != nil {
 		g.sequence(t, "Fresh", freshCases{g})
