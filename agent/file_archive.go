@@ -6,12 +6,13 @@ import (
 	"io"
 
 	"guestd.internal/fsapi"
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
 const (
 	// archivePiece is how much of a tar stream one message of Archive carries.
-	archivePiece = 256 << 10
+	archivePiece = wire.PieceSize
 	// maxExtractOutcomes is how many outcomes of Extract are remembered: one may name
 	// a hundred files.
 	maxExtractOutcomes = 100
@@ -107,44 +108,55 @@ func newExtractOutcomes() *outcomes[*guestdv1.ExtractResponse] {
 // extract unpacks what comes behind the header.
 func (s *fileService) extract(stream guestdv1.FileService_ExtractServer, header *guestdv1.ExtractHeader) (*guestdv1.ExtractResponse, error) {
 	ctx := stream.Context()
+	receiver := &extractReceiver{stream: stream, view: wire.NewView(&guestdv1.ExtractRequest{}, extractRequestData, 2)}
 	result, err := s.files.Extract(ctx, header.GetUser(), string(header.GetPath()), fsapi.ExtractOptions{
 		Compression: compressions[header.GetCompression()],
 		KeepOwners:  header.GetKeepOwners(),
 		NoReplace:   header.GetNoReplace(),
 		MaxBytes:    header.MaxBytes,
 		MaxEntries:  header.MaxEntries,
-	}, &extractReceiver{stream: stream})
+	}, receiver)
 	if err != nil {
 		return nil, err
 	}
 	return &guestdv1.ExtractResponse{Summary: treeSummary(ctx, result)}, nil
 }
 
-// extractReceiver reads the pieces of a tar stream.
+// extractReceiver reads the pieces of a tar stream. What it has at the end is left to
+// the garbage collector: whoever unpacks may have a goroutine that reads ahead.
 type extractReceiver struct {
 	stream guestdv1.FileService_ExtractServer
-	rest   []byte // of the last piece
+	view   *wire.View[*guestdv1.ExtractRequest]
+	rest   []byte // of the last piece, in view
 }
 
 // Read implements io.Reader.
 func (r *extractReceiver) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
-		m, err := r.stream.Recv()
+		err := r.stream.RecvMsg(r.view)
 		if errors.Is(err, io.EOF) {
 			return 0, io.EOF
 		}
 		if err != nil {
 			return 0, err
 		}
-		data, ok := m.GetRequest().(*guestdv1.ExtractRequest_Data)
-		if !ok {
+		data := extractRequestData(r.view.Message())
+		if data == nil {
 			return 0, invalid("request", "must be data behind the header")
 		}
-		r.rest = data.Data
+		r.rest = *data
 	}
 	n := copy(p, r.rest)
 	r.rest = r.rest[n:]
 	return n, nil
+}
+
+// extractRequestData is the piece in a message, nil where it has none.
+func extractRequestData(m *guestdv1.ExtractRequest) *[]byte {
+	if data, ok := m.GetRequest().(*guestdv1.ExtractRequest_Data); ok {
+		return &data.Data
+	}
+	return nil
 }
 
 func treeSummary(ctx context.Context, result fsapi.TreeResult) *guestdv1.TreeSummary {

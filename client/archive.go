@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -76,10 +77,11 @@ type ArchiveReader struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	stream  grpc.ServerStreamingClient[guestdv1.ArchiveResponse]
+	view    *wire.View[*guestdv1.ArchiveResponse]
 	root    *FileInfo
 	summary *TreeSummary
 	next    uint64 // offset of the next byte from guestd
-	rest    []byte // of the last piece
+	rest    []byte // of the last piece, in view
 	err     error
 }
 
@@ -95,7 +97,7 @@ func (c *Client) Archive(ctx context.Context, path string, options *ArchiveOptio
 	if err := checkText("user", options.User); err != nil {
 		return nil, err
 	}
-	r := &ArchiveReader{}
+	r := newArchiveReader()
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	stream, err := c.files.Archive(r.ctx, &guestdv1.ArchiveRequest{
 		User: options.User, Path: []byte(path), Compression: options.Compression.message(),
@@ -111,6 +113,10 @@ func (c *Client) Archive(ctx context.Context, path string, options *ArchiveOptio
 		return nil, err
 	}
 	return r, nil
+}
+
+func newArchiveReader() *ArchiveReader {
+	return &ArchiveReader{view: wire.NewView(&guestdv1.ArchiveResponse{}, fileData[*guestdv1.ArchiveResponse], fileDataPath...)}
 }
 
 func (r *ArchiveReader) readHeader() error {
@@ -153,7 +159,10 @@ func (r *ArchiveReader) Read(p []byte) (int, error) {
 // fill sees to it that rest has a byte.
 func (r *ArchiveReader) fill() error {
 	for len(r.rest) == 0 && r.err == nil {
-		response, err := r.stream.Recv()
+		err := r.stream.RecvMsg(r.view)
+		if err != nil {
+			r.view.Free()
+		}
 		switch {
 		case errors.Is(err, io.EOF) && r.summary == nil:
 			r.err = errNoSummary
@@ -162,7 +171,7 @@ func (r *ArchiveReader) fill() error {
 		case err != nil:
 			r.err = fromCall(r.ctx, err)
 		default:
-			r.err = r.take(response)
+			r.err = r.take(r.view.Message())
 		}
 	}
 	if len(r.rest) > 0 {

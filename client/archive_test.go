@@ -13,7 +13,10 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"google.golang.org/protobuf/proto"
+
 	"guestd.internal/client/hosttree"
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -174,7 +177,8 @@ func TestArchiveReaderDistrustsGuestd(t *testing.T) {
 		"no summary":  {[]*guestdv1.ArchiveResponse{header, data(0)}, "without its summary"},
 		"header only": {[]*guestdv1.ArchiveResponse{header}, "without its summary"},
 	} {
-		r := &ArchiveReader{ctx: t.Context(), cancel: func(error) {}, stream: &cannedArchive{events: c.events}}
+		r := newArchiveReader()
+		r.ctx, r.cancel, r.stream = t.Context(), func(error) {}, &cannedArchive{events: c.events}
 		err := r.readHeader()
 		if err == nil {
 			_, err = io.ReadAll(r)
@@ -189,6 +193,17 @@ func TestArchiveReaderDistrustsGuestd(t *testing.T) {
 type cannedArchive struct {
 	guestdv1.FileService_ArchiveClient
 	events []*guestdv1.ArchiveResponse
+}
+
+// RecvMsg implements grpc.ClientStream, for a view and without lending anything.
+func (c *cannedArchive) RecvMsg(into any) error {
+	event, err := c.Recv()
+	if err == nil {
+		m := into.(*wire.View[*guestdv1.ArchiveResponse]).Message()
+		proto.Reset(m)
+		proto.Merge(m, event)
+	}
+	return err
 }
 
 func (c *cannedArchive) Recv() (*guestdv1.ArchiveResponse, error) {

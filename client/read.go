@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
@@ -44,7 +45,7 @@ func (c *Client) Open(ctx context.Context, path string, options *ReadOptions) (*
 	if err := checkText("user", options.User); err != nil {
 		return nil, err
 	}
-	r := &FileReader{next: options.Offset, view: wire.NewView(&guestdv1.ReadResponse{}, readData, 2, 2)}
+	r := &FileReader{next: options.Offset, view: wire.NewView(&guestdv1.ReadResponse{}, fileData[*guestdv1.ReadResponse], fileDataPath...)}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	stream, err := c.files.Read(r.ctx, &guestdv1.ReadRequest{
 		User: options.User, Path: []byte(path), Offset: options.Offset, Length: options.Length,
@@ -61,8 +62,11 @@ func (c *Client) Open(ctx context.Context, path string, options *ReadOptions) (*
 	return r, nil
 }
 
-// readData is the data in a response, nil where it has none.
-func readData(response *guestdv1.ReadResponse) *[]byte {
+// fileDataPath leads from ReadResponse and from ArchiveResponse to the bytes: data, data.
+var fileDataPath = []protowire.Number{2, 2}
+
+// fileData is the bytes in a response, nil where it has none.
+func fileData[M interface{ GetData() *guestdv1.FileData }](response M) *[]byte {
 	if data := response.GetData(); data != nil {
 		return &data.Data
 	}
