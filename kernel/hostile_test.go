@@ -33,6 +33,7 @@ var attacks = map[string]string{
 	"its folder":               "import os, shutil\nshutil.rmtree(os.path.dirname(os.environ['IPYTHONDIR']))\nprint('gone')",
 	"replaced standard output": "import sys, os\nsys.stdout = sys.stderr = sys.__stdout__ = None\nos.close(1)\nos.close(2)",
 	"recursion":                "def f(): f()\nf()",
+	"cancelled tasks":          "import asyncio\nfor task in asyncio.all_tasks(): task.cancel()\nawait asyncio.sleep(1)",
 	"exit hook":                "import atexit, time\n_ = atexit.register(time.sleep, 600)\nexit()",
 }
 

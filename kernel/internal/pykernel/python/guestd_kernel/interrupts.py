@@ -7,7 +7,6 @@ import threading
 from IPython.core.events import EventManager
 from IPython.core.interactiveshell import InteractiveShell
 
-_RUN_CODE = InteractiveShell.run_code.__code__
 _SHOW_TRACEBACK = InteractiveShell.showtraceback.__code__
 _TRIGGER = EventManager.trigger.__code__
 
@@ -27,7 +26,9 @@ class Interrupts:
     interrupted, user code or not. Half a message on a socket must not be.
     """
 
-    def __init__(self):
+    def __init__(self, run_code):
+        # What surrounds the user's code immediately: IPython's method, and ours.
+        self._surroundings = (InteractiveShell.run_code.__code__, run_code.__code__)
         self._main = threading.main_thread().ident
         self._codes = []  # the user's code objects that run, outermost first
         self._shields = 0
@@ -43,6 +44,8 @@ class Interrupts:
     def begin(self):
         """Starts a request: whatever was interrupted before is over."""
         self._pending = self._cancelling = self.cancelled = False
+        if not self._finds_user_code(sys._getframe()):
+            self._codes.clear()
         self.install()  # user code may have put another handler in its place
 
     # The user's code, as run_code has it.
@@ -62,8 +65,6 @@ class Interrupts:
 
     def awaits(self, future, loop):
         self._future, self._loop = future, loop
-        if self._pending:
-            self._cancel_soon()
 
     def awaits_no_more(self):
         self._future = self._loop = None
@@ -76,7 +77,9 @@ class Interrupts:
 
     def _cancel(self):
         self._cancelling = False
-        if self._future is not None and not self._future.done():
+        # Without user code in it the future has not begun or is about to end. One
+        # that is cancelled then runs nothing and says nothing.
+        if self._codes and self._future is not None and not self._future.done():
             self.cancelled = True
             self._future.cancel()
 
@@ -122,7 +125,7 @@ class Interrupts:
             code = frame.f_code
             if any(code is known for known in self._codes):
                 return True
-            if code is _RUN_CODE:
+            if any(code is known for known in self._surroundings):
                 return False
             frame = frame.f_back
             # Callbacks after an execution, matplotlib's drawing for instance.

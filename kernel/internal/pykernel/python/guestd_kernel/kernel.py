@@ -115,12 +115,35 @@ class Kernel(IPythonKernel):
         app.descriptors.begin(app.streams[0].parent_header)
         try:
             reply = await super().do_execute(code, silent, *args, **kwargs)
+        except asyncio.CancelledError:
+            reply = self._cancelled()
         finally:
             if os.getpid() != self.pid:
                 self._end_fork()
             for stream in app.streams:  # sys.stdout may be something else by now
                 stream.flush()
         return reply
+
+    def _cancelled(self):
+        """The reply for code that cancelled the task it was running in."""
+        return {
+            "status": "error",
+            "ename": "CancelledError",
+            "evalue": "",
+            "traceback": [],
+            "execution_count": self.shell.execution_count - 1,
+            "user_expressions": {},
+            "payload": [],
+        }
+
+    async def dispatch_queue(self):
+        # ipykernel 6 handles all requests in one task, which user code can find, and
+        # which must not end for anything.
+        while True:
+            try:
+                await super().dispatch_queue()
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                continue
 
     def _end_fork(self):
         """Ends a child that user code has forked and let run on into here. The
@@ -138,7 +161,7 @@ class App(IPKernelApp):
     kernel_class = Type(Kernel)
 
     def __init__(self, **kwargs):
-        self.interrupts = Interrupts()
+        self.interrupts = Interrupts(Shell.run_code)
         self.descriptors = Descriptors()
         self.streams = []
         super().__init__(**kwargs)
