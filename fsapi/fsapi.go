@@ -12,8 +12,9 @@
 //
 // Goroutines, threads and files: a call's worker thread ends with the call. A
 // [ReadHandle] or [WriteHandle] owns one or two descriptors until its Close,
-// Commit or Abort, which the caller must call; between those calls nothing of
-// this package runs. [FS] itself owns nothing that must be closed.
+// Commit or Abort, which the caller must call. A [Watcher] owns a goroutine, a
+// thread and three descriptors until its Close. Beyond that nothing of this
+// package runs between calls. [FS] itself owns nothing that must be closed.
 //
 // # Paths
 //
@@ -54,9 +55,13 @@ type FS struct {
 	defaultUser func() string
 	logger      *slog.Logger
 	workers     chan struct{} // one element for each thread in use
+	watchers    chan struct{} // one element for each watch's thread
 	// namedTemp makes all temporary files have names, as on a file system
 	// without O_TMPFILE; for tests.
 	namedTemp bool
+	// watchQueue, if not 0, is how many bytes of events a watch holds for a client
+	// that takes none, without waiting for it then; for tests.
+	watchQueue int
 }
 
 // New returns an FS.
@@ -66,6 +71,7 @@ func New(cfg Config) *FS {
 		defaultUser: cfg.DefaultUser,
 		logger:      cfg.Logger,
 		workers:     make(chan struct{}, maxWorkers),
+		watchers:    make(chan struct{}, maxWatchers),
 	}
 	if fsys.accounts == nil {
 		fsys.accounts = account.Open("")
