@@ -272,7 +272,7 @@ func (r *EventReader) leave(why error) {
 	r.why = why
 	close(r.left)
 	delete(l.readers, r)
-	if why == ErrReaderClosed && (r.id != "" || len(l.readers) == 0) {
+	if errors.Is(why, ErrReaderClosed) && (r.id != "" || len(l.readers) == 0) {
 		l.keepPlace(r.id, absence{place: r.place(), acks: r.acks, until: time.Now().Add(r.grace)})
 	}
 	l.tellRoom()

@@ -1,6 +1,9 @@
 package kernel
 
-import "unicode/utf8"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 // textDecoder makes text of a stream's bytes, in pieces as they come. What is not
 // UTF-8 becomes U+FFFD; a character that is cut off by a piece's end waits for the
@@ -11,7 +14,7 @@ type textDecoder struct {
 
 // decode returns the text up to the last whole character.
 func (d *textDecoder) decode(p []byte) string {
-	data := append(d.cut, p...)
+	data := slices.Concat(d.cut, p)
 	end := len(data) - incomplete(data)
 	d.cut = append([]byte(nil), data[end:]...)
 	return validText(data[:end])

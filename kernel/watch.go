@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 )
@@ -214,7 +215,7 @@ func (e *watchEvents) addGap(stream Stream, n uint64) {
 
 // endOf is how watching a context ends that was closed for a reason.
 func endOf(why error) error {
-	if why == errDeleted {
+	if errors.Is(why, errDeleted) {
 		return io.EOF
 	}
 	return why

@@ -38,7 +38,7 @@ func (g *cgroup) close() {
 // it is gone.
 func (g *cgroup) remove() bool {
 	err := unix.Rmdir(g.path)
-	if (err == unix.EBUSY || err == unix.ENOTEMPTY) && !g.populated() {
+	if (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOTEMPTY)) && !g.populated() {
 		err = removeCgroup(g.path) // and the folders that its processes have made
 	}
 	return err == nil || errors.Is(err, fs.ErrNotExist)

@@ -17,7 +17,7 @@ const stoppedReaders = 200
 
 // stopped starts processes that write for ever, each with a reader that reads its
 // header and then nothing. Its windows are small: what they hold is memory here.
-func stopped(t *testing.T, g *guestd, ctx context.Context, spec *guestdv1.ProcessSpec, n int) []string {
+func stopped(ctx context.Context, t *testing.T, g *guestd, spec *guestdv1.ProcessSpec, n int) []string {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+g.target(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStaticStreamWindowSize(64<<10))
@@ -64,7 +64,7 @@ func TestStoppedReadersShareTheBudget(t *testing.T) {
 	budget := int(info.Limits.LogBudgetBytes)
 	ctx, cancel := context.WithCancel(within(t, 5*time.Minute))
 	defer cancel()
-	ids := stopped(t, g, ctx, endless(), stoppedReaders)
+	ids := stopped(ctx, t, g, endless(), stoppedReaders)
 
 	processes := g.calls(t)
 	written := func() (total uint64) {

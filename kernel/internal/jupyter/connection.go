@@ -32,7 +32,6 @@ type Connection struct {
 // prefix is how the names of the sockets' files begin.
 const prefix = "/k"
 
-
 // NewConnection returns a connection over Unix sockets in dir, with a fresh key
 // of 32 random bytes. dir is too long when its socket paths do not fit into a
 // socket address.
