@@ -54,9 +54,10 @@ type Cmd struct {
 	// read ahead of the process by up to 1 MiB. Wait does not wait for a Read that blocks; what
 	// such a Read returns later is lost.
 	Stdin io.Reader
-	// Stdout and Stderr take its output; nil discards. A Write that blocks holds this process back
-	// and no other. One that fails lets the process get SIGPIPE, as a closed pipe would, and the
-	// rest is discarded. They are never written to at the same time.
+	// Stdout and Stderr take its output; nil discards. As io.Writer demands, they must not keep what
+	// Write is given: its bytes are overwritten afterwards. A Write that blocks holds this process
+	// back and no other. One that fails lets the process get SIGPIPE, as a closed pipe would, and
+	// the rest is discarded. They are never written to at the same time.
 	Stdout, Stderr io.Writer
 	// Merge makes stderr go where stdout goes, in the order written; Stderr is then not used.
 	Merge bool

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -60,6 +61,37 @@ func TestFaultTooLarge(t *testing.T) {
 	f := decode(t, data, &guestdv1.WriteInputRequest{})
 	if f == nil || f.Size != len(data) {
 		t.Fatalf("fault = %+v, want size %d", f, len(data))
+	}
+}
+
+// A view that had a good message before shows the fault of the next, and nothing of
+// the one before.
+func TestFaultInAView(t *testing.T) {
+	data := func(m *guestdv1.WriteRequest) *[]byte {
+		if data, ok := m.GetRequest().(*guestdv1.WriteRequest_Data); ok {
+			return &data.Data
+		}
+		return nil
+	}
+	view := wire.NewView(&guestdv1.WriteRequest{}, data, 2)
+	defer view.Free()
+	good := field(nil, 2, strings.Repeat("x", 1<<20))
+	for name, bad := range map[string][]byte{
+		"cut short": good[:len(good)-1],
+		"too large": field(nil, 2, string(make([]byte, MaxMessage))),
+		"header":    field(nil, 1, "\x0a"),
+	} {
+		for _, tt := range []struct {
+			encoded []byte
+			faulty  bool
+		}{{good, false}, {bad, true}, {good, false}} {
+			if err := (Codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(tt.encoded)}, view); err != nil {
+				t.Fatal(err)
+			}
+			if fault := FaultOf(view); (fault != nil) != tt.faulty || (data(view.Message()) == nil) != tt.faulty {
+				t.Errorf("%s: fault %v, data %v", name, fault, data(view.Message()) != nil)
+			}
+		}
 	}
 }
 

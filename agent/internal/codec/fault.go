@@ -59,10 +59,9 @@ func mark(m proto.Message, f *Fault) {
 	m.ProtoReflect().SetUnknown(unknown)
 }
 
-// FaultOf tells what is wrong with a request that Codec has decoded, itself or into
-// a wire.View, nil where
-// nothing is. Every handler's request must have passed through it: a faulty one
-// looks like an empty message otherwise.
+// FaultOf tells what is wrong with a request that Codec has decoded, into a message
+// or a wire.View; nil where nothing is. Every handler's request must have passed
+// through it: a faulty one looks like an empty message otherwise.
 func FaultOf(request any) *Fault {
 	m := wire.MessageOf(request)
 	if m == nil {

@@ -143,6 +143,50 @@ func TestAcceptedDescriptorsCloseOnExec(t *testing.T) {
 	}
 }
 
+func TestUnixConnectionsHoldMore(t *testing.T) {
+	address, err := ParseAddress("unix://" + socketPath(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(address, Trust{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	peer, err := net.Dial("unix", address.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	plain, tuned := sendBufferOf(t, peer), sendBufferOf(t, conn.(*acceptedConn).Conn)
+	if text, err := os.ReadFile("/proc/sys/net/core/wmem_max"); err != nil || string(bytes.TrimSpace(text)) == "212992" {
+		t.Skipf("no more than the default may be had: wmem_max is %s, %v", text, err)
+	}
+	if tuned <= plain {
+		t.Errorf("an accepted connection holds %d bytes, one as the kernel makes it %d", tuned, plain)
+	}
+}
+
+// sendBufferOf asks for SO_SNDBUF.
+func sendBufferOf(t *testing.T, conn net.Conn) (size int) {
+	t.Helper()
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inner error
+	err = raw.Control(func(fd uintptr) { size, inner = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF) })
+	if err = errors.Join(err, inner); err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
 func TestStaleSocketIsReplaced(t *testing.T) {
 	path := socketPath(t)
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
