@@ -141,6 +141,9 @@ func classifyTyped(err error) (answer, bool) {
 	if _, ok := errors.AsType[*account.UnknownUserError](err); ok {
 		return answer{codes.NotFound, guestdv1.ErrorReason_ERROR_REASON_USER_NOT_FOUND}, true
 	}
+	if _, ok := errors.AsType[*fsapi.WatchLimitError](err); ok {
+		return answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}, true
+	}
 	if _, ok := errors.AsType[*outlog.OffsetError](err); ok {
 		return answer{codes.OutOfRange, guestdv1.ErrorReason_ERROR_REASON_OFFSET_OUT_OF_RANGE}, true
 	}
