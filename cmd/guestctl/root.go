@@ -82,7 +82,7 @@ func addVerbs(root *cobra.Command, a *app) {
 	for group, verbs := range map[string][]*cobra.Command{
 		groupRun:       {newExec(a), newShell(a), newRun(a), newContext(a)},
 		groupProcesses: {newPS(a), newAttach(a), newWait(a), newKill(a), newResize(a)},
-		groupFiles:     {newCp(a), newCat(a), newWrite(a), newLs(a), newStat(a), newMkdir(a), newMv(a), newRm(a), newFind(a), newGrep(a)},
+		groupFiles:     {newCp(a), newCat(a), newWrite(a), newLs(a), newStat(a), newMkdir(a), newMv(a), newRm(a), newWatch(a), newFind(a), newGrep(a)},
 		groupGuest:     {newInfo(a), newHealth(a), newShutdown(a), newVersion(a)},
 	} {
 		for _, verb := range verbs {
