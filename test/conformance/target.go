@@ -85,6 +85,7 @@ func Run(t *testing.T, target Target) {
 	g.group(t, "Link", linkCases{g})
 	g.group(t, "SetAttributes", attributeCases{g})
 	g.group(t, "Search", searchCases{g})
+	g.optional(t, "Watch", watchCases{g}, pb.FileService_Watch_FullMethodName)
 	g.group(t, "File", fileCases{g})
 	g.group(t, "System", systemCases{g})
 	if target.Capabilities.Python {
