@@ -254,9 +254,10 @@ func (c *processContext) prepare(context.Context) error {
 // restart ends what runs, and what lives on of earlier executions.
 func (c *processContext) restart(context.Context) error {
 	return c.call(func() {
-		if c.run != nil {
-			c.run.kill()
+		if c.run != nil && c.run.stopped == nil {
+			c.run.stopped = &Finished{Status: KernelDied}
 			c.run.fail(ErrorKernelDied, "the context was restarted")
+			c.run.kill()
 		}
 		for _, r := range c.last {
 			r.kill()

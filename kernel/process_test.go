@@ -202,6 +202,26 @@ func TestProcessWaitsForItsReader(t *testing.T) {
 	}
 }
 
+func TestRestartEndsProcesses(t *testing.T) {
+	cs := newContexts(t)
+	const argument = "619.25"
+	x := start(t, cs, Request{Language: "bash", Code: "setsid sleep " + argument + " & echo begun"})
+	collect(t, x)
+	running := start(t, cs, Request{Language: "bash", Code: "echo begun; sleep " + argument})
+	awaitText(t, running, "begun\n")
+	queued := start(t, cs, Request{Language: "bash", Code: "echo next"})
+	if _, err := cs.Restart(t.Context(), x.ContextID()); err != nil {
+		t.Fatal(err)
+	}
+	if out := collect(t, running); out.finished.Status != KernelDied || out.finished.StateLost || out.err == nil || out.err.Name != ErrorKernelDied {
+		t.Errorf("%+v, error %+v", out.finished, out.err)
+	}
+	if out := collect(t, queued); out.stdout != "next\n" {
+		t.Errorf("what was queued: %+v", out.finished)
+	}
+	waitFor(t, "the processes' end", func() bool { return processes(t, argument) == 0 })
+}
+
 func TestMissingProgramIsAnErrorOfTheExecution(t *testing.T) {
 	cs := newContexts(t, func(cfg *Config) {
 		cfg.Environment = func() []spawn.EnvVar { return []spawn.EnvVar{{Name: "PATH", Value: "/nowhere"}} }

@@ -159,7 +159,10 @@ func TestPictures(t *testing.T) {
 	}{
 		{map[string]string{"KITTY_WINDOW_ID": "1"}, true},
 		{map[string]string{"TERM_PROGRAM": "iTerm.app"}, true},
+		{map[string]string{"TERM": "foot"}, true},
+		{map[string]string{"TERM": "mlterm-256color"}, true},
 		{map[string]string{"TERM": "xterm-256color"}, false},
+		{map[string]string{"TERM": "footloose"}, false},
 		{map[string]string{"KITTY_WINDOW_ID": "1", "TMUX": "x"}, false},
 	} {
 		if can := inlineProtocol(env(c.vars)) != nil; can != c.can {

@@ -29,7 +29,7 @@ func newRun(a *app) *cobra.Command {
 and files last from one run to the next, as in a notebook.
 
 Text goes to stdout and stderr as it comes; the value of the last expression follows on stdout.
-Pictures are shown where the terminal can (kitty, iTerm2), and saved and named elsewhere. input()
+Pictures are shown where the terminal can (kitty, iTerm2, sixels), and saved and named elsewhere. input()
 reads the next line of stdin. Ctrl-C interrupts the code, and its variables stay.
 
 The exit code is 1 after an error in the code, 124 after a time-out. --json prints the events, one

@@ -25,8 +25,8 @@ var pictureTypes = []struct{ mime, ending string }{
 // pictureView shows pictures in a terminal that can, and saves them elsewhere.
 type pictureView struct {
 	app    *app
-	dir    string // where they are saved
-	inline func([]byte) string
+	dir    string              // where they are saved
+	inline func([]byte) string // shows a PNG; empty is one that it cannot show
 }
 
 func newPictureView(a *app, saveDir string) pictureView {
@@ -46,9 +46,21 @@ func inlineProtocol(getenv func(string) string) func([]byte) string {
 		return kittyPicture
 	case getenv("TERM_PROGRAM") == "iTerm.app", getenv("TERM_PROGRAM") == "WezTerm":
 		return iTermPicture
+	case hasSixels(getenv("TERM")):
+		return sixelPicture
 	default:
 		return nil
 	}
+}
+
+// hasSixels knows the terminals that show sixels by the names that they go by in TERM.
+func hasSixels(term string) bool {
+	for _, name := range []string{"foot", "mlterm", "contour", "yaft"} {
+		if term == name || strings.HasPrefix(term, name+"-") {
+			return true
+		}
+	}
+	return false
 }
 
 // kittyPicture is a PNG in kitty's graphics protocol, which takes at most 4,096 bytes of Base64 at
@@ -84,8 +96,10 @@ func (v pictureView) show(r client.Result) (bool, error) {
 			continue
 		}
 		if v.inline != nil && kind.ending == "png" {
-			_, err := v.app.stdout.WriteString(v.inline(data))
-			return true, err
+			if shown := v.inline(data); shown != "" {
+				_, err := v.app.stdout.WriteString(shown)
+				return true, err
+			}
 		}
 		name, err := savePicture(v.dir, kind.ending, data)
 		if err != nil {
