@@ -84,12 +84,14 @@ class Stream(OutStream):
         self._lock = threading.RLock()  # protects the following
         self._text = StringIO()
         self._text_parent = {}
+        self._room = 0  # characters that may be added to the text as it is
         self._fork_text = ""  # of a forked child
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self):
         self._lock = threading.RLock()  # whoever had it is not here
         self._text = StringIO()  # the parent writes that
+        self._room = 0
         self._fork_text = ""
 
     @property
@@ -111,6 +113,15 @@ class Stream(OutStream):
         return self._descriptor
 
     def write(self, string):
+        parent = _context_parent.get()
+        with self._lock:  # mostly there is nothing to do but to add it
+            if len(string) < self._room and parent is self._text_parent:
+                self._room -= len(string)
+                self._text.write(string)
+                return len(string)
+        return self._write(string)
+
+    def _write(self, string):
         if not isinstance(string, str):
             raise TypeError(f"write() argument must be str, not {type(string)}")
         if self.pub_thread is None:
@@ -135,9 +146,11 @@ class Stream(OutStream):
             self._text.write(string)
             if self._text.tell() >= _MESSAGE:
                 self._publish_text()
-            elif not self._flush_pending:
+                return
+            if not self._flush_pending:
                 self._flush_pending = True
                 self.pub_thread.schedule(self._flush_later)
+            self._room = _MESSAGE - self._text.tell()
 
     def _flush_later(self):
         self._io_loop.call_later(_FLUSH_INTERVAL, self._flush)
@@ -163,6 +176,7 @@ class Stream(OutStream):
     def _publish_text(self):
         # An interrupt between the two lines would lose or repeat text.
         with self.pub_thread.shield:
+            self._room = 0
             text, self._text = self._text.getvalue(), StringIO()
             self._publish(text)
 
@@ -198,6 +212,7 @@ class Stream(OutStream):
 
     def close(self):
         self.flush()
+        self._room = 0
         self.pub_thread = None
 
     def _setup_stream_redirects(self, name):
