@@ -85,6 +85,15 @@ test-vm: ## Boot a microVM with guestd in it and test it from outside (VM_ACCEL=
 	@$(MAKE) build
 	$(GO) test -tags vm -count=1 -v -timeout 15m ./test/vm
 
+# Debian releases whose ipykernel is tested beside the machine's own.
+IPYKERNELS ?= trixie sid
+
+.PHONY: test-kernels
+test-kernels: ## Test Python contexts on other versions of ipykernel (IPYKERNELS: of which Debian releases)
+	@scripts/setup.sh kernels
+	@scripts/kernel-roots.sh $(IPYKERNELS)
+	@scripts/test-kernels.sh $(IPYKERNELS)
+
 # --- The API -----------------------------------------------------------------
 
 # The last released state of the API, which every change must be compatible with.

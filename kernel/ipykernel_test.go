@@ -15,19 +15,26 @@ import (
 // kernelRoots is where scripts/kernel-roots.sh makes root file systems.
 const kernelRoots = "../.cache/kernels"
 
-// onEachIPykernel runs a test with the machine's ipykernel, and with those of the
-// Debian root file systems that are there.
+// ipykernelsVariable names the suites whose ipykernel is tested, beside the
+// machine's own: `make test-kernels` sets it, and makes their root file systems.
+const ipykernelsVariable = "GUESTD_IPYKERNELS"
+
+// onEachIPykernel runs a test with the machine's ipykernel, or with those of the
+// Debian root file systems that the variable names.
 func onEachIPykernel(t *testing.T, test func(t *testing.T, use func(*Config))) {
 	t.Helper()
-	t.Run("installed", func(t *testing.T) { test(t, func(*Config) {}) })
-	for _, suite := range []string{"trixie", "sid"} {
+	suites := strings.Fields(os.Getenv(ipykernelsVariable))
+	if len(suites) == 0 {
+		t.Run("installed", func(t *testing.T) { test(t, func(*Config) {}) })
+	}
+	for _, suite := range suites {
 		t.Run(suite, func(t *testing.T) {
 			root, err := filepath.Abs(filepath.Join(kernelRoots, suite))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := os.Stat(root); err != nil {
-				t.Skip("not there: make it with scripts/kernel-roots.sh")
+				t.Fatalf("%v: make it with scripts/kernel-roots.sh %s", err, suite)
 			}
 			test(t, withRoot(t, root))
 		})
@@ -38,10 +45,10 @@ func onEachIPykernel(t *testing.T, test func(t *testing.T, use func(*Config))) {
 func withRoot(t *testing.T, root string) func(*Config) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to change the root folder")
+		t.Fatal("needs root, to change the root folder")
 	}
 	if out, err := exec.Command("unshare", "--mount", "true").CombinedOutput(); err != nil {
-		t.Skipf("mount namespaces are not to be had: %v, %s", err, out)
+		t.Fatalf("mount namespaces are not to be had: %v, %s", err, out)
 	}
 	// The kernels' folders are seen in there at the same place.
 	if err := os.MkdirAll(root+stateRoot, 0o755); err != nil {

@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh run    what `make run` needs
 #   scripts/setup.sh vm     what `make test-vm` needs
+#   scripts/setup.sh kernels  what `make test-kernels` needs
 #   scripts/setup.sh test   what `make test` needs: all of it
 set -euo pipefail
 
@@ -13,6 +14,7 @@ readonly go_needed=1.26
 tls=(ca-certificates) # the go command fetches modules
 python=(python3 python3-ipykernel python3-matplotlib python3-pandas)
 machine=(qemu-system-x86 xz-utils)
+kernels=(mmdebstrap)
 # The race detector needs a C compiler; terminals are tested through tmux, other
 # kernels than ipykernel with xpython.
 tests=(gcc libc6-dev iproute2 procps tmux vim-tiny less nodejs xpython)
@@ -20,8 +22,9 @@ tests=(gcc libc6-dev iproute2 procps tmux vim-tiny less nodejs xpython)
 case ${1-} in
 run) wanted=("${tls[@]}" "${python[@]}") ;;
 vm) wanted=("${tls[@]}" "${machine[@]}") ;;
-test) wanted=("${tls[@]}" "${python[@]}" "${machine[@]}" "${tests[@]}") ;;
-*) die "usage: scripts/setup.sh run|vm|test" ;;
+kernels) wanted=("${tls[@]}" "${python[@]}" "${kernels[@]}") ;;
+test) wanted=("${tls[@]}" "${python[@]}" "${machine[@]}" "${kernels[@]}" "${tests[@]}") ;;
+*) die "usage: scripts/setup.sh run|vm|kernels|test" ;;
 esac
 
 command -v go >/dev/null ||

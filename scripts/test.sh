@@ -11,6 +11,7 @@ stages=(
     "lint         formatting, vet, linter"
     "race         unit and conformance tests under the race detector"
     "fuzz         every fuzz target, briefly"
+    "test-kernels Python contexts on other versions of ipykernel"
     "test-vm      the conformance suite against a microVM"
 )
 
