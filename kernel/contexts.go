@@ -299,9 +299,13 @@ func (cs *Contexts) executionIn(id string) (*Execution, executor, error) {
 	return x, cs.contexts[x.contextID], nil
 }
 
+// closeWait is how long Close waits for what has been killed when its time is over.
+const closeWait = 2 * time.Second
+
 // Close ends all executions (KernelDied, state lost) and kernels, and removes
-// the kernels' folders. It returns early, with the cause of ctx's end, when ctx
-// ends first; the rest is then done in the background. Closing twice is fine.
+// the kernels' folders. Kernels are killed at once, so that it takes no time but
+// theirs to end; when ctx ends first it waits two seconds more and then returns with
+// the cause, and the rest is done in the background. Closing twice is fine.
 func (cs *Contexts) Close(ctx context.Context) error {
 	cs.mu.Lock()
 	cs.closed = true
@@ -325,6 +329,13 @@ func (cs *Contexts) Close(ctx context.Context) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
+	}
+	late := time.NewTimer(closeWait)
+	defer late.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-late.C:
 		return fmt.Errorf("waiting for kernels to end: %w", context.Cause(ctx))
 	}
 }
