@@ -70,6 +70,7 @@ func New(cfg Config) (*Spawner, error) {
 	if err != nil {
 		return nil, err
 	}
+	defaultLibrarySignals()
 	if s.self, err = readIdentity(); err != nil {
 		return nil, err
 	}
