@@ -172,7 +172,7 @@ func TestRefusedRequests(t *testing.T) {
 		"invalid UTF-8":   {Request{Code: "print('\xff')"}, "code"},
 		"too long":        {Request{Code: strings.Repeat("#", MaxCode+1)}, "code"},
 		"negative time":   {Request{Code: "1", Timeout: after(-1)}, "timeout"},
-		"bad request id":  {Request{Code: "1", RequestID: "a b"}, "request_id"},
+		"bad request id":  {Request{Code: "1", RequestID: "é"}, "request_id"},
 		"long request id": {Request{Code: "1", RequestID: strings.Repeat("a", 129)}, "request_id"},
 	} {
 		var invalid *InvalidError
