@@ -1,15 +1,9 @@
 package kernel
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -44,13 +38,6 @@ type warmer struct {
 	starting int           // kernels that somebody waits for
 	calm     chan struct{} // closed while there are none
 	work     sync.WaitGroup
-}
-
-// poolKey is what kernels must have in common to be forks of one server.
-type poolKey struct {
-	account     string
-	python      string // the interpreter, and its own arguments
-	environment string // the variables that matter while libraries are imported
 }
 
 // pool is a fork server and its ready kernels.
@@ -98,48 +85,6 @@ func (w *warmer) begin() (end func()) {
 			close(w.calm)
 		}
 	}
-}
-
-// key returns the pool that a context's kernels belong to; false where there can be
-// none.
-func (l *launcher) key(cmd command) (poolKey, bool) {
-	if l.language != python || !cmd.ours {
-		return poolKey{}, false
-	}
-	key := l.keyWith(cmd)
-	plain := l.plain()
-	return key, key == plain.keyWith(cmd)
-}
-
-func (l *launcher) keyWith(cmd command) poolKey {
-	return poolKey{
-		account:     fmt.Sprint(l.acc.UID, l.acc.GID, l.acc.Groups, l.acc.Home),
-		python:      strings.Join(append([]string{cmd.program}, cmd.invocation.Python[1:]...), "\x00"),
-		environment: importEnvironment(l.environment("")),
-	}
-}
-
-// plain is the launcher of a context of the same user without wishes of its own.
-func (l *launcher) plain() launcher {
-	return launcher{cfg: l.cfg, acc: l.acc, language: l.language}
-}
-
-// importPrefixes are the beginnings of the names of variables that are read when
-// Python starts or a library is imported, and not again.
-var importPrefixes = []string{
-	"BLIS_", "GOTO_", "HOME=", "LANG", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "NPY_", "NUMEXPR_", "OMP_",
-	"OPENBLAS_", "PANDAS_", "PYTHON", "VECLIB_", "XDG_",
-}
-
-func importEnvironment(env []string) string {
-	var found []string
-	for _, entry := range env {
-		if slices.ContainsFunc(importPrefixes, func(prefix string) bool { return strings.HasPrefix(entry, prefix) }) {
-			found = append(found, entry)
-		}
-	}
-	slices.Sort(found)
-	return strings.Join(found, "\x00")
 }
 
 // take returns a kernel without a cold start, or nil. A context's own settings are
@@ -298,110 +243,6 @@ func (w *warmer) armLocked(p *pool) {
 			w.emptyLocked(p)
 		}
 	})
-}
-
-// fillLocked makes the pool what it is to be, in the background.
-func (w *warmer) fillLocked(p *pool, delay time.Duration) {
-	if p.filling || time.Now().Before(p.retry) {
-		return
-	}
-	p.filling = true
-	w.work.Go(func() {
-		select {
-		case <-time.After(delay):
-			if err := w.fill(p); err != nil && w.ctx.Err() == nil {
-				w.cfg.Logger.Warn("keeping kernels ready failed", "error", err)
-			}
-		case <-w.ctx.Done():
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		p.filling = false
-	})
-}
-
-// fill starts what the pool lacks. It waits while somebody waits for a kernel.
-func (w *warmer) fill(p *pool) error {
-	for {
-		w.mu.Lock()
-		calm := w.calm
-		w.mu.Unlock()
-		select {
-		case <-calm:
-		case <-w.ctx.Done():
-			return context.Cause(w.ctx)
-		}
-		more, err := w.fillOne(p)
-		if err != nil {
-			w.mu.Lock()
-			p.retry = time.Now().Add(serverRetry)
-			w.mu.Unlock()
-		}
-		if err != nil || !more {
-			return err
-		}
-	}
-}
-
-// fillOne starts the server or one kernel, and says whether there is more to do.
-func (w *warmer) fillOne(p *pool) (more bool, err error) {
-	w.mu.Lock()
-	if p.server != nil && !p.server.alive() {
-		w.emptyLocked(p)
-	}
-	server, missing := p.server, p.wanted-len(p.ready)
-	w.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(w.ctx, w.cfg.StartTimeout, errStartTimeout)
-	defer cancel()
-	switch {
-	case server == nil:
-		server, err = p.l.startServer(ctx, p.cmd, w.modules())
-		if err != nil {
-			return false, fmt.Errorf("starting a fork server: %w", err)
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		p.server = server
-		return true, nil
-	case missing <= 0:
-		return false, nil
-	}
-	s, err := p.l.fork(ctx, server, p.cmd, 0)
-	if err != nil {
-		return false, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p.server != server {
-		w.work.Go(s.close) // it is stale
-		return true, nil
-	}
-	p.ready = append(p.ready, s)
-	return true, nil
-}
-
-// modules is what a new server imports.
-func (w *warmer) modules() []string {
-	if free, ok := freeMemory(); ok && free < preloadNeeds {
-		return nil
-	}
-	return w.cfg.Preload
-}
-
-// freeMemory is what new programs may use without swapping, in bytes.
-func freeMemory() (uint64, bool) {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, false
-	}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		if value, ok := strings.CutPrefix(lines.Text(), "MemAvailable:"); ok {
-			kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			return kib << 10, err == nil
-		}
-	}
-	return 0, false
 }
 
 // Prewarm makes the default user's Python kernels start warm from now on, before
