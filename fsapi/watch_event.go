@@ -39,6 +39,9 @@ func (l *watchLoop) handle(event inotify.Event) error {
 	came := n.arrival
 	if event.Mask&inotify.Structural != 0 {
 		n.arrival = arrival{}
+		if err := l.confirm(n, event.Name, event.Mask); err != nil {
+			return err
+		}
 	}
 	switch {
 	case event.Mask&unix.IN_MOVED_TO != 0:
@@ -115,9 +118,6 @@ func (l *watchLoop) disappeared(n *watchNode, name string, dir, away bool) error
 		if err := l.drop(sub); err != nil {
 			return err
 		}
-	} else if from := (guard{n.wd, name}); l.met[from] {
-		delete(l.met, from)
-		return nil // it was told to be at another place
 	}
 	typ := TypeUnknown
 	if dir {
@@ -146,10 +146,20 @@ func (l *watchLoop) moved(n *watchNode, event inotify.Event, came arrival) error
 	var to guard
 	if ok && target != nil {
 		to = guard{target.wd, second.Name}
+		target.arrival = arrival{second.Name, guard{n.wd, event.Name}}
+		delete(target.doubts, second.Name)
 	} else {
 		target = nil
 	}
-	if came == (arrival{event.Name, to}) {
+	if from := (guard{n.wd, event.Name}); l.met[from] {
+		delete(l.met, from) // it was told to be at another place
+		if target == nil {
+			return nil
+		}
+		return l.appeared(target, second.Name, dir)
+	}
+	// Back again; or what leaves is of another kind than what came.
+	if came == (arrival{event.Name, to}) || came.name == event.Name && l.recursive && dir != (n.children[event.Name] != nil) {
 		if done, err := l.exchanged(n, event.Name, target, second.Name, dir); done || err != nil {
 			return err
 		}
@@ -157,10 +167,9 @@ func (l *watchLoop) moved(n *watchNode, event inotify.Event, came arrival) error
 	if target == nil {
 		return l.disappeared(n, event.Name, dir, true)
 	}
-	target.arrival = arrival{second.Name, guard{n.wd, event.Name}}
 	if dir && l.recursive {
 		sub := n.children[event.Name]
-		if sub == nil { // left out, or met at another place
+		if sub == nil { // left out
 			if err := l.disappeared(n, event.Name, true, true); err != nil {
 				return err
 			}
@@ -174,31 +183,73 @@ func (l *watchLoop) moved(n *watchNode, event inotify.Event, came arrival) error
 // exchanged handles the rename of what was just renamed the other way; target is
 // nil if that was from outside. Either it is back; or it is the other half of an
 // exchange, told alike: then its old name stands for what came there. done is
-// false if it is back. Where the two cannot be told apart the client must look.
+// false if it is back.
 func (l *watchLoop) exchanged(n *watchNode, from string, target *watchNode, to string, dir bool) (done bool, err error) {
 	came := n.children[from]
-	there := l.recursive && (came != nil) != dir // what leaves is not what came
-	if !there {
-		var known bool
-		if there, known, err = l.exists(n, from); err != nil {
+	p := presence{known: true, there: l.recursive && (came != nil) != dir} // what leaves is not what came
+	if !p.there {
+		if p, err = l.presence(n, from); err != nil || p.known && !p.there {
 			return false, err
 		}
-		if !known && (dir || l.pending.First(n.wd, from) == 0) {
-			return false, inotify.ErrOverflow
-		}
 	}
-	if !there {
-		return false, nil
+	if !p.known {
+		err = l.doubt(n, from)
+	} else if came != nil {
+		err = l.enterDeferred(came) // its name had events to come until now
 	}
-	if came != nil { // its name had events to come until now
-		if err := l.enterDeferred(came); err != nil {
-			return true, err
-		}
-	}
-	if target == nil {
-		return true, nil
+	if err != nil || target == nil {
+		return true, err
 	}
 	return true, l.appeared(target, to, dir)
+}
+
+// doubt handles a name of which it cannot be known yet whether it stands for
+// anything: it is told to be gone until it can.
+func (l *watchLoop) doubt(n *watchNode, name string) error {
+	if n.doubts == nil {
+		n.doubts = map[string]bool{}
+	}
+	n.doubts[name] = true
+	return l.disappeared(n, name, n.children[name] != nil, true)
+}
+
+// settle looks again at the doubtful names of a folder.
+func (l *watchLoop) settle(n *watchNode) error {
+	for name := range n.doubts {
+		p, err := l.presence(n, name)
+		if err != nil {
+			return err
+		}
+		if !p.known {
+			continue
+		}
+		delete(n.doubts, name)
+		if !p.there {
+			continue
+		}
+		if l.pending.First(n.wd, name) != 0 {
+			_, err = l.found(n, name, p.typ, true)
+		} else {
+			err = l.appeared(n, name, p.typ == TypeDirectory)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// confirm ends the doubts about a name with its next event.
+func (l *watchLoop) confirm(n *watchNode, name string, mask uint32) error {
+	if !n.doubts[name] {
+		return nil
+	}
+	delete(n.doubts, name)
+	if mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) == 0 {
+		return nil
+	}
+	_, err := l.found(n, name, typeOfEvent(mask), true)
+	return err
 }
 
 // secondHalf takes the other half of a rename out of the events to come. It waits
@@ -271,14 +322,14 @@ func (l *watchLoop) renameFolder(sub, target *watchNode, to string) error {
 }
 
 // enterDeferred enters what could not be found before, at or below a folder whose
-// place is known again.
+// place is known again, and settles what was doubtful there.
 func (l *watchLoop) enterDeferred(n *watchNode) error {
 	var found []*watchNode
 	stack := []*watchNode{n}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		if n.wd == unwatched {
+		if n.wd == unwatched || len(n.doubts) > 0 {
 			found = append(found, n)
 		}
 		for _, sub := range n.children {
@@ -286,10 +337,14 @@ func (l *watchLoop) enterDeferred(n *watchNode) error {
 		}
 	}
 	for _, n := range found {
-		if n.wd != unwatched || n.parent.children[n.name] != n {
+		if n.parent.children[n.name] != n {
 			continue
 		}
-		if err := l.enter(n); err != nil {
+		err := l.settle(n)
+		if err == nil && n.wd == unwatched {
+			err = l.enter(n)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -303,9 +358,9 @@ func (l *watchLoop) unmounted(n *watchNode) error {
 	if err := l.disappeared(parent, name, true, true); err != nil {
 		return err
 	}
-	there, _, err := l.exists(parent, name)
-	if err != nil || !there || l.pending.First(parent.wd, name) != 0 {
+	p, err := l.presence(parent, name)
+	if err != nil || !p.there || l.pending.First(parent.wd, name) != 0 {
 		return err
 	}
-	return l.appeared(parent, name, true)
+	return l.appeared(parent, name, p.typ == TypeDirectory)
 }

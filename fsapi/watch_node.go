@@ -21,6 +21,9 @@ type watchNode struct {
 	children map[string]*watchNode
 	arrival  arrival // the last change of its entries, if it was one
 	told     bool    // the client knows of it, or of none like it
+	// doubts are names of which it is not known whether they stand for anything;
+	// the client was told that they do not.
+	doubts map[string]bool
 	// deferred says that it could not be looked at where it should be, and that
 	// events which explain that are still to come.
 	deferred bool
@@ -186,24 +189,31 @@ func (l *watchLoop) typeOf(n *watchNode, name string) Type {
 	return info.Type
 }
 
-// exists says whether an entry was there right after the last event. known is
-// false if that cannot be told yet.
-func (l *watchLoop) exists(n *watchNode, name string) (there, known bool, err error) {
+// presence is what is known of a name of a folder right after the last event.
+type presence struct {
+	known bool
+	there bool
+	typ   Type // if it is there
+}
+
+// presence looks whether a name stands for anything.
+func (l *watchLoop) presence(n *watchNode, name string) (presence, error) {
+	var p presence
 	fd, err := l.folder(n)
-	reached := err == nil
-	if reached {
-		_, err = statAt(fd, name)
+	if err == nil {
+		var info Info
+		info, err = statAt(fd, name)
+		p = presence{known: err == nil || errors.Is(err, unix.ENOENT), there: err == nil, typ: info.Type}
 	}
-	there = err == nil
 	if err := l.catchUp(); err != nil {
-		return false, false, err
+		return presence{}, err
 	}
 	switch first := l.pending.First(n.wd, name); {
 	case first == 0:
-		return there, reached, nil
+		return p, nil
 	case first&unix.IN_MOVED_TO != 0:
-		return false, false, nil // over what was there, or not
+		return presence{}, nil // over what was there, or not
 	default:
-		return first&unix.IN_CREATE == 0, true, nil
+		return presence{known: true, there: first&unix.IN_CREATE == 0, typ: typeOfEvent(first)}, nil
 	}
 }

@@ -148,18 +148,16 @@ func (l *watchLoop) meet(other, n *watchNode) error {
 	if other.parent == nil {
 		return l.announce(n)
 	}
-	if l.pending.First(other.parent.wd, other.name)&unix.IN_MOVED_FROM == 0 {
-		l.release()
-		if _, err := l.folder(other); err == nil {
-			return l.announce(n)
-		}
-	}
 	before := guard{other.parent.wd, other.name}
-	if err := l.renameFolder(other, n.parent, n.name); err != nil {
-		return err
+	if l.pending.First(before.wd, before.name)&unix.IN_MOVED_FROM != 0 {
+		l.met[before] = true
+		return l.renameFolder(other, n.parent, n.name)
 	}
-	l.met[before] = true
-	return nil
+	l.release()
+	if _, err := l.folder(other); err == nil {
+		return l.announce(n)
+	}
+	return l.renameFolder(other, n.parent, n.name)
 }
 
 // read reads a folder. Of one whose files will not be told it keeps the

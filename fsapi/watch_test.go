@@ -26,6 +26,7 @@ type testWatch struct {
 	f    *fixture
 	ctx  context.Context
 	root string
+	opts WatchOptions
 	ends int
 }
 
@@ -36,7 +37,7 @@ func (f *fixture) watch(path string, opts WatchOptions) *testWatch {
 	w, err := f.Watch(ctx, f.user, path, opts)
 	must(f.t, err)
 	f.t.Cleanup(w.Close)
-	return &testWatch{Watcher: w, f: f, ctx: ctx, root: path}
+	return &testWatch{Watcher: w, f: f, ctx: ctx, root: path, opts: opts}
 }
 
 // line shows an event with paths below the watched one: folders end in a slash.
@@ -82,6 +83,26 @@ func (w *testWatch) until(kinds ...WatchKind) []string {
 			lines = append(lines, w.line(event))
 		}
 	}
+}
+
+// wantAllWatched makes a file in each folder of the tree that is told, and checks
+// that each is.
+func (w *testWatch) wantAllWatched() {
+	w.f.t.Helper()
+	if w.opts.Include != nil || w.opts.Exclude != nil {
+		return
+	}
+	var want []string
+	for path, dir := range look(w.f.t, w.root) {
+		if dir && w.opts.Recursive {
+			want = append(want, "created "+path+"/probe")
+			must(w.f.t, os.WriteFile(filepath.Join(w.root, path, "probe"), nil, 0o644))
+		}
+	}
+	got := w.until(WatchCreated)
+	slices.Sort(got)
+	slices.Sort(want)
+	wantLines(w.f.t, "probes", got, strings.Join(want, "; "))
 }
 
 // rest returns what is told until the end.
@@ -145,9 +166,9 @@ func TestWatchTells(t *testing.T) {
 		{"move in", `echo x >../f`, `mv ../f .`, "created f", WatchOptions{}, nil},
 		{"move out", `echo x >f`, `mv f ..`, "removed f", WatchOptions{}, nil},
 		{"move many out", `mkdir ../o d; for i in 1 2 3; do echo x >f$i; done`, `mv f1 f2 f3 d ../o`, "removed f1; removed f2; removed f3; removed d/", WatchOptions{Recursive: true}, nil},
-		{"move a tree in", `mkdir -p ../d/e; echo x >../d/e/f`, `mv ../d .; rm d/e/f`, "created d/; created d/e/; created d/e/f; removed d/e/f", WatchOptions{Recursive: true}, nil},
+		{"move a tree in", `mkdir -p ../d/e; echo x >../d/e/f`, `mv ../d .`, "created d/; created d/e/; created d/e/f", WatchOptions{Recursive: true}, nil},
 		{"move a tree out", `mkdir -p d/e; mkdir ../o`, `mv d ../o; echo x >../o/d/e/f`, "removed d/", WatchOptions{Recursive: true}, nil},
-		{"move a tree out and in", `mkdir -p d/e; mkdir ../o; echo x >d/e/f`, `mv d ../o; mv ../o/d b; rm b/e/f`, "removed d/; created b/; created b/e/; created b/e/f; removed b/e/f", WatchOptions{Recursive: true}, nil},
+		{"move a tree out and in", `mkdir -p d/e; mkdir ../o; echo x >d/e/f`, `mv d ../o; mv ../o/d b`, "removed d/; created b/; created b/e/; created b/e/f", WatchOptions{Recursive: true}, nil},
 		{"new folders at once", ``, `mkdir -p a/b/c; echo x >a/b/c/f; ln -s b a/l`, "created a/; created a/b/; created a/b/c/; created a/b/c/f; created a/l", WatchOptions{Recursive: true}, structure},
 		{"remove a tree", `mkdir -p a/b; echo x >a/b/f`, `rm -r a`, "removed a/b/f; removed a/b/; removed a/", WatchOptions{Recursive: true}, nil},
 		{"links are not entered", `mkdir ../o; ln -s ../o l`, `echo x >l/f; ln -s .. up`, "created up", WatchOptions{Recursive: true}, nil},
@@ -166,6 +187,7 @@ func TestWatchTells(t *testing.T) {
 			w := f.watch(root, c.opts)
 			f.shell(root, c.do)
 			wantLines(t, c.do, w.until(c.kinds...), c.want)
+			w.wantAllWatched()
 		})
 	}
 }
