@@ -85,16 +85,17 @@ func (g readerCases) KillReachesAProcessWhoseReaderHasStopped(t *testing.T) {
 }
 
 func (g readerCases) ReaderThatStallsForTooLongLosesItsPlace(t *testing.T) {
-	dir := g.folder(t)
+	// More than the windows, buffers and the log between them take, a tenth of it too.
+	dir, size := g.folder(t), uint64(g.amount(200<<20))
 	call := g.execStart(t, &pb.ExecStart{
-		Spec:   smallLog(script(`seq 1 3000000; : >"$1/written"`, dir)),
+		Spec:   smallLog(script(`head -c "$2" /dev/zero; : >"$1/written"`, dir, fmt.Sprint(size))),
 		Reader: &pb.OutputReader{StallTimeout: durationpb.New(300 * time.Millisecond)},
 	})
 	eventually(t, "the process goes on", func() bool { return g.exists(t, dir+"/written") })
 	wantRefusal(t, call.failure(t), refusal{code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_STALLED})
 	// A new reader is told what is gone.
 	out := g.attach(t, &pb.ProcessAttach{ProcessId: call.out.started.ProcessId}).wait(t)
-	if len(out.gaps) == 0 || out.next[stdout] != uint64(len(numbers(3_000_000))) {
+	if len(out.gaps) == 0 || out.next[stdout] != size {
 		t.Errorf("gaps %v up to %d", out.gaps, out.next[stdout])
 	}
 }
