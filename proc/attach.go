@@ -307,6 +307,9 @@ func (a *Attachment) Ack(stream Stream, offset uint64) error {
 	if err := a.readers[i].Ack(offset); err != nil {
 		return fmt.Errorf("acknowledging %v: %w", stream, err)
 	}
+	for _, r := range a.readers {
+		r.Acknowledges() // who acknowledges one stream does so with the others
+	}
 	return nil
 }
 

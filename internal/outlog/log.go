@@ -17,6 +17,10 @@ const (
 	// unacknowledged is how much of what was sent to a reader that never
 	// acknowledges counts as not received yet.
 	unacknowledged = 1 << 20
+	// silence is how long a reader has not acknowledged, since it was sent its first
+	// byte, that counts as one that never does. Before that nothing says which kind it
+	// is, and what is on its way may be lost with its connection.
+	silence = 500 * time.Millisecond
 )
 
 // ErrFinished is returned to a writer that goes on after Finish.

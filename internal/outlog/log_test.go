@@ -196,13 +196,56 @@ func TestReaderThatNeverAcknowledgesHoldsTheLastMegabyteSent(t *testing.T) {
 func TestNeverAcknowledgingReaderDoesNotBlockASmallLog(t *testing.T) {
 	l := New(Options{Limit: MinLimit})
 	r := attach(t, l, ReaderOptions{})
-	var pos uint64
+	full(t, l)
+	pos, _, _ := take(t, r, 0)
+	fallSilent(r)
 	for pos < 1<<20 {
 		before := l.State().End
 		if full(t, l); l.State().End == before {
 			t.Fatalf("stuck at %d although all was sent", pos)
 		}
 		pos, _, _ = take(t, r, pos)
+	}
+}
+
+// fallSilent lets the time pass after which a reader counts as one that never
+// acknowledges.
+func fallSilent(r *Reader) {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	r.firstSent = r.firstSent.Add(-silence)
+}
+
+// Nobody can have acknowledged what was sent a moment ago: all of it may be on its way,
+// and be lost with the connection.
+func TestNothingIsLetGoOfBeforeItCanBeAcknowledged(t *testing.T) {
+	l := New(Options{})
+	r := attach(t, l, ReaderOptions{ID: "a"})
+	full(t, l)
+	sent, _, _ := take(t, r, 0)
+	before := l.State().End
+	if full(t, l); l.State().End != before {
+		t.Fatalf("%d bytes have made room for others right after they were sent", l.State().End-before)
+	}
+	r.Detach(time.Minute)
+	fallSilent(r) // is no reason once it is away
+	if full(t, l); l.State().End != before {
+		t.Fatalf("%d bytes have made room for others while their reader was away", l.State().End-before)
+	}
+	back := attach(t, l, ReaderOptions{ID: "a", From: 0})
+	if pos, gap, _ := take(t, back, 0); gap != 0 || pos != sent {
+		t.Fatalf("coming back lost %d bytes, and ends at %d of %d", gap, pos, sent)
+	}
+}
+
+// A writer that waits goes on by itself once the reader counts as silent.
+func TestWriterWaitsForASilentReaderNoLongerThanThat(t *testing.T) {
+	l := New(Options{Limit: MinLimit})
+	r := attach(t, l, ReaderOptions{})
+	full(t, l)
+	take(t, r, 0)
+	if _, err := l.Write(t.Context(), make([]byte, MinLimit/4)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -88,6 +88,7 @@ type Reader struct {
 	pos        uint64 // next byte to deliver
 	acked      uint64
 	acks       bool // has acknowledged at least once
+	firstSent  time.Time
 	armed      bool // Next said Waiting
 	passedMark bool
 	gone       Status // Superseded, Stalled or Closed, else 0
@@ -147,6 +148,9 @@ func (r *Reader) Next(limit int) (Chunk, Status) {
 	l.mu.Lock()
 	c, status := r.next(limit)
 	ends := false
+	if status == Ready && r.firstSent.IsZero() {
+		r.firstSent = time.Now()
+	}
 	if status == Ready && r.lossless && !r.acks {
 		ends = r.moved() // sending lets go of bytes
 	}
@@ -207,9 +211,17 @@ func (r *Reader) PassMark() {
 	r.passedMark = true
 }
 
+// Acknowledges says that the reader is one that acknowledges, before it has anything
+// to acknowledge.
+func (r *Reader) Acknowledges() {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	r.acks = true
+}
+
 // Ack says that all bytes before offset have arrived for good. Acknowledging
-// the offset attached at says that the reader is one that acknowledges;
-// without any, all but the last 1 MiB sent counts as acknowledged. An older
+// the offset attached at says that the reader is one that acknowledges; half a second
+// after the first byte without any, all but the last 1 MiB sent counts as acknowledged. An older
 // offset than before changes nothing; *OffsetError is for one not sent yet.
 func (r *Reader) Ack(offset uint64) error {
 	l := r.log
@@ -241,6 +253,9 @@ func (r *Reader) Detach(grace time.Duration) {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
 	if r.gone == 0 && r.grace == nil {
+		if !r.silent(time.Now()) {
+			r.acks = true // what it would have acknowledged may be on its way to nowhere
+		}
 		r.wakeups = nil
 		r.grace = time.AfterFunc(grace, r.Close)
 	}
@@ -274,7 +289,7 @@ func (r *Reader) leave(why Status) bool {
 
 // place is the offset before which the reader holds nothing.
 func (r *Reader) place(limit int) uint64 {
-	if r.acks {
+	if !r.silent(time.Now()) {
 		return r.acked
 	}
 	window := uint64(min(unacknowledged, limit/2))
@@ -282,6 +297,11 @@ func (r *Reader) place(limit int) uint64 {
 		return max(r.acked, r.pos-window)
 	}
 	return r.acked
+}
+
+// silent says whether the reader counts as one that never acknowledges.
+func (r *Reader) silent(now time.Time) bool {
+	return !r.acks && !r.firstSent.IsZero() && now.Sub(r.firstSent) >= silence
 }
 
 // moved is called when the reader has let go of bytes.

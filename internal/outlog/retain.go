@@ -68,11 +68,22 @@ func (l *Log) held(limit int) uint64 {
 }
 
 // stalled tells how long the writer may wait before a reader's stall timeout
-// is over (0: for ever). A reader whose time is over has to go; then again is
-// true.
+// is over, or one that has not acknowledged yet counts as silent (0: for ever). A reader
+// whose stall timeout is over has to go; then again is true.
 func (l *Log) stalled(now time.Time, limit int) (wait time.Duration, again bool) {
+	sooner := func(left time.Duration) {
+		if wait == 0 || left < wait {
+			wait = left
+		}
+	}
 	for _, r := range slices.Clone(l.readers) {
-		if !r.lossless || r.stall == 0 || r.place(limit) >= l.end {
+		if !r.lossless || r.place(limit) >= l.end {
+			continue
+		}
+		if !r.acks && !r.firstSent.IsZero() && !r.silent(now) {
+			sooner(silence - now.Sub(r.firstSent))
+		}
+		if r.stall == 0 {
 			continue
 		}
 		if r.heldSince.IsZero() {
@@ -82,8 +93,8 @@ func (l *Log) stalled(now time.Time, limit int) (wait time.Duration, again bool)
 		if left <= 0 {
 			r.leave(Stalled)
 			again = true
-		} else if wait == 0 || left < wait {
-			wait = left
+		} else {
+			sooner(left)
 		}
 	}
 	return wait, again
