@@ -34,7 +34,11 @@ type outbox struct {
 	// taken and acked are, for each stream, how far the user's writer has got and how far guestd knows.
 	taken, acked [streamKinds]uint64
 	ackDue       bool
-	ackTimer     *time.Timer
+	// announced: guestd is told within ackInterval that this reader acknowledges, also while the
+	// user's writer blocks. announcing is the stream to do that with; 0 once it is done.
+	announced  bool
+	announcing guestdv1.OutputStream
+	ackTimer   *time.Timer
 }
 
 func newOutbox() *outbox { return &outbox{changed: make(chan struct{}, 1)} }
@@ -49,6 +53,7 @@ func (o *outbox) attach(l *link, from uint64) error {
 		}
 	}
 	o.link = l
+	o.acked = o.taken // the request that opened the link has told where to go on
 	o.sizeSent = false
 	if o.killed {
 		o.signals = []*guestdv1.ProcessSignal{killSignal()}
@@ -98,6 +103,20 @@ func (o *outbox) resize(size *guestdv1.TerminalSize) {
 	defer o.mu.Unlock()
 	o.size, o.sizeSent = size, false
 	o.wakeLocked()
+}
+
+// arrived notes that output is here, which may take the user's writer any time. guestd is not to
+// take us for a client that never acknowledges: it would let go of what is on its way.
+func (o *outbox) arrived(stream guestdv1.OutputStream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.announced {
+		return
+	}
+	o.announced, o.announcing = true, stream
+	if o.ackTimer == nil {
+		o.ackTimer = time.AfterFunc(ackInterval, o.ackNow)
+	}
 }
 
 // delivered notes that the user's writer has taken a stream up to offset.
@@ -196,8 +215,9 @@ func (o *outbox) nextAckLocked() *guestdv1.ProcessRequest {
 		return nil
 	}
 	for stream, offset := range o.taken {
-		if offset > o.acked[stream] {
+		if offset > o.acked[stream] || o.announcing == guestdv1.OutputStream(stream) && stream > 0 {
 			o.acked[stream] = offset
+			o.announcing = 0
 			return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_Ack{
 				Ack: &guestdv1.StreamOffset{Stream: guestdv1.OutputStream(stream), Offset: offset},
 			}}

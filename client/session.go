@@ -211,6 +211,7 @@ func (s *session) output(o *guestdv1.ProcessOutput) error {
 	if sink == nil {
 		return nil
 	}
+	s.outbox.arrived(o.GetStream())
 	broke, err := sink.deliver(o.GetStream(), o.GetOffset(), o.GetData())
 	if err != nil {
 		return err

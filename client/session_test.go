@@ -246,6 +246,45 @@ func TestCancelledThoughGuestdDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// A client whose writer blocks from the start is none that never acknowledges: guestd hears
+// of it while nothing is written yet.
+func TestAnnouncesThatItAcknowledges(t *testing.T) {
+	announced := make(chan struct{})
+	client, _ := serveFake(t, &fakeGuestd{exec: func(s guestdv1.ProcessService_ExecServer) error {
+		if err := script(nil, started(), output(0, "some output"))(s); err != nil {
+			return err
+		}
+		for {
+			request, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			if ack := request.GetRequest().GetAck(); ack != nil {
+				if ack.GetOffset() != 0 {
+					t.Errorf("%v was acknowledged before it was written", ack)
+				}
+				close(announced)
+				return script(nil, exited(0))(s)
+			}
+		}
+	}})
+	cmd := client.Command("x")
+	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
+		<-announced
+		return len(p), nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := cmd.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writerFunc is a function as an io.Writer.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
 func TestAcknowledgesWhatWasWritten(t *testing.T) {
 	const size = 3 * ackBytes
 	var acked []uint64

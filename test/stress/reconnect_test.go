@@ -71,6 +71,7 @@ func TestCutConnections(t *testing.T) {
 		cmd.Args, cmd.Env = argv, []string{env}
 		stdout, stderr := newSlowHash(), newSlowHash()
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = input(), stdout, stderr
+		cmd.OnGap = func(gap client.Gap) { t.Errorf("%v: bytes %d to %d are lost", gap.Stream, gap.Start, gap.End) }
 		if err := cmd.Start(within(t, 5*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
