@@ -16,6 +16,9 @@ const masterLinger = 10 * time.Minute
 // supervise records the leader's end and collects all that the process has. It
 // is the process's own goroutine.
 func (p *Process) supervise() {
+	if p.terminal != nil || !p.watchBriefly() {
+		p.startPumps()
+	}
 	p.child.Await(p.leaderEnded)
 	if p.terminal != nil {
 		linger := time.AfterFunc(masterLinger, p.outputs[0].pump.Close)
@@ -37,9 +40,7 @@ func (p *Process) leaderEnded() {
 	if p.terminal != nil {
 		p.terminal.slave.Close()
 	}
-	for _, out := range p.outputs {
-		out.pump.LeaderEnded()
-	}
+	p.endOutputs()
 	if p.input != nil {
 		p.input.stop()
 	}
@@ -69,13 +70,6 @@ func (p *Process) recordExit() {
 func (p *Process) settle() {
 	if p.unsettled.Add(-1) == 0 {
 		close(p.settled)
-	}
-}
-
-// pump runs one stream's pump.
-func (p *Process) pump(out *output) {
-	if err := out.pump.Run(); err != nil {
-		p.table.log.Warn("reading a process's output", "id", p.id, "stream", out.stream.String(), "error", err)
 	}
 }
 

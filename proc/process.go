@@ -46,6 +46,7 @@ type Process struct {
 	exited    chan struct{} // closed when the exit is recorded
 	settled   chan struct{} // closed when all exit marks are set as well
 	unsettled atomic.Int32  // what settled still waits for
+	brief     bool          // the leader ended while the supervisor watched; its own
 	forgotten chan struct{} // closed when the table lists it no more
 	done      chan struct{} // closed when its goroutines have ended
 

@@ -22,8 +22,8 @@ type launch struct {
 	command  spawn.Command
 	capture  *captureOptions // nil without
 	childEnd []*os.File
-	sources  []*os.File // parents' ends of the outputs, until a pump owns them
-	feed     *os.File   // parent's end of stdin
+	sources  []int    // parents' ends of the output pipes, until pumps own them
+	feed     *os.File // parent's end of stdin
 }
 
 // start starts what spec says, and attaches a reader before the first byte of
@@ -106,7 +106,6 @@ func (l *launch) openTerminal(acc account.Account) error {
 	if err != nil {
 		return err
 	}
-	l.sources = append(l.sources, terminal.master)
 	p.terminal = terminal
 	l.command.Terminal = true
 	l.command.Stdin, l.command.Stdout, l.command.Stderr = terminal.slave, terminal.slave, terminal.slave
@@ -118,45 +117,61 @@ func (l *launch) openTerminal(acc account.Account) error {
 func (l *launch) openPipes() error {
 	p := l.process
 	if p.spec.Stdin {
-		read, write, err := l.pipe(stdin)
+		read, write, err := l.pipe(inward)
 		if err != nil {
 			return err
 		}
-		l.command.Stdin, l.feed = read, write
-		p.input = newInput(write, nil, p.wake)
+		l.feed = os.NewFile(uintptr(write), "stdin") // known to the poller
+		l.command.Stdin = l.childFile(read, "stdin")
+		p.input = newInput(l.feed, nil, p.wake)
 	}
-	read, write, err := l.pipe(Stdout)
+	stdout, err := l.outputPipe(Stdout)
 	if err != nil {
 		return err
 	}
-	l.sources = append(l.sources, read)
-	l.command.Stdout, l.command.Stderr = write, write
-	l.addOutput(Stdout)
+	l.command.Stdout, l.command.Stderr = stdout, stdout
 	if p.spec.Merge {
 		return nil
 	}
-	if read, write, err = l.pipe(Stderr); err != nil {
-		return err
-	}
-	l.sources = append(l.sources, read)
-	l.command.Stderr = write
-	l.addOutput(Stderr)
-	return nil
+	l.command.Stderr, err = l.outputPipe(Stderr)
+	return err
 }
 
-// stdin is the one pipe that is no output stream.
-const stdin Stream = 0
+// outputPipe opens the pipe of a stream and returns the child's end.
+func (l *launch) outputPipe(stream Stream) (*os.File, error) {
+	read, write, err := l.pipe(outward)
+	if err != nil {
+		return nil, err
+	}
+	l.sources = append(l.sources, read)
+	l.addOutput(stream)
+	return l.childFile(write, stream.String()), nil
+}
 
-// pipe opens a pipe whose parent's end is non-blocking and known to the poller,
-// and whose child's end is neither: os.Pipe would register both. It belongs to
-// the process's user, who could not open /dev/stdout or /dev/stdin otherwise.
-func (l *launch) pipe(stream Stream) (read, write *os.File, err error) {
+// childFile is a child's end, which is closed after the start.
+func (l *launch) childFile(fd int, name string) *os.File {
+	file := os.NewFile(uintptr(fd), name)
+	l.childEnd = append(l.childEnd, file)
+	return file
+}
+
+// direction is where the bytes of a pipe go.
+type direction int
+
+const (
+	inward  direction = iota // to the child: guestd's end is the one to write to
+	outward                  // from the child
+)
+
+// pipe opens a pipe of which guestd's end is non-blocking. It belongs to the
+// process's user, who could not open /dev/stdout or /dev/stdin otherwise.
+func (l *launch) pipe(way direction) (read, write int, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, fmt.Errorf("opening a pipe: %w", err)
+		return -1, -1, fmt.Errorf("opening a pipe: %w", err)
 	}
 	own := fds[0]
-	if stream == stdin {
+	if way == inward {
 		own = fds[1]
 	}
 	err = unix.SetNonblock(own, true)
@@ -166,15 +181,9 @@ func (l *launch) pipe(stream Stream) (read, write *os.File, err error) {
 	if err != nil {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
-		return nil, nil, fmt.Errorf("opening a pipe: %w", err)
+		return -1, -1, fmt.Errorf("opening a pipe: %w", err)
 	}
-	read, write = os.NewFile(uintptr(fds[0]), stream.String()), os.NewFile(uintptr(fds[1]), stream.String())
-	if stream == stdin {
-		l.childEnd = append(l.childEnd, read)
-	} else {
-		l.childEnd = append(l.childEnd, write)
-	}
-	return read, write, nil
+	return fds[0], fds[1], nil
 }
 
 func (l *launch) addOutput(stream Stream) {
@@ -209,25 +218,23 @@ func isAboutDir(r spawn.Reason) bool {
 	return r == spawn.CwdNotFound || r == spawn.CwdDenied || r == spawn.CwdNotDirectory
 }
 
-// run starts the goroutines and lists the process.
+// run starts the process's goroutine and lists it.
 func (l *launch) run() {
 	p := l.process
 	p.unsettled.Store(int32(1 + len(p.outputs)))
 	for i, out := range p.outputs {
-		source := outlog.Pipe
-		if out.stream == Terminal {
-			source = outlog.Terminal
-		}
-		out.pump = outlog.NewPump(l.sources[i], source, out.log, func() {
+		onMark := func() {
 			p.capture(l.capture, out)
 			p.settle()
-		})
+		}
+		if p.terminal != nil {
+			out.pump = outlog.NewPump(p.terminal.master, outlog.Terminal, out.log, onMark)
+		} else {
+			out.pump = outlog.NewPolledPump(l.sources[i], out.log, onMark)
+		}
 	}
 	p.spec.Env = nil // it may hold secrets, and has served
 	p.table.add(p)
-	for _, out := range p.outputs {
-		p.workers.Go(func() { p.pump(out) })
-	}
 	if p.spec.Timeout > 0 {
 		p.timeout = time.AfterFunc(p.spec.Timeout-time.Since(p.started), p.timeOut)
 	}
@@ -242,13 +249,14 @@ func (l *launch) closeChildEnds() {
 
 // abort closes guestd's ends.
 func (l *launch) abort() {
-	for _, file := range l.sources {
-		file.Close()
+	for _, fd := range l.sources {
+		unix.Close(fd)
 	}
 	if l.feed != nil {
 		l.feed.Close()
 	}
 	if l.process.terminal != nil {
+		l.process.terminal.master.Close()
 		l.process.terminal.slave.Close()
 	}
 }

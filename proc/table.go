@@ -66,6 +66,7 @@ type Table struct {
 	keepFinished time.Duration
 	maxFinished  int
 
+	brief    chan struct{} // a token for each supervisor that watches its process briefly
 	captures captureStore
 	starting sync.WaitGroup
 	killOnce sync.Once
@@ -93,6 +94,7 @@ func NewTable(cfg Config) *Table {
 		spawner: cfg.Spawner, accounts: cfg.Accounts, log: cfg.Logger, budget: cfg.Budget,
 		defaultUser: cfg.DefaultUser, environment: cfg.Environment,
 		keepFinished: cfg.KeepFinished, maxFinished: cfg.MaxFinished,
+		brief:   make(chan struct{}, briefWatches),
 		killNow: make(chan struct{}), strayInterval: minStrayInterval,
 		listed: make(map[string]*Process), living: make(map[*Process]struct{}),
 	}

@@ -47,7 +47,8 @@ const (
 // ends, and then goes on until the file's end, so that whoever writes to it
 // later neither blocks nor gets SIGPIPE.
 type Pump struct {
-	file   *os.File
+	file   *os.File // nil while, and if, the owner polls fd: see NewPolledPump
+	fd     int      // of a polled pump
 	source Source
 	log    *Log
 	onMark func()
@@ -98,7 +99,9 @@ func (p *Pump) LeaderEnded() {
 // Close ends Run wherever it is. What has not been read is lost.
 func (p *Pump) Close() {
 	p.cancel(errPumpClosed)
-	p.file.Close()
+	if p.file != nil {
+		p.file.Close()
+	}
 }
 
 func (p *Pump) pump() error {
@@ -169,7 +172,7 @@ func (p *Pump) drain() error {
 	}
 	var left int
 	err := p.control(func(fd int) (err error) {
-		left, err = unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD
+		left, err = inPipe(fd)
 		return err
 	})
 	for left = min(left, maxPipe); err == nil && left > 0; {
@@ -179,6 +182,9 @@ func (p *Pump) drain() error {
 	}
 	return err
 }
+
+// inPipe returns how many bytes are in a pipe.
+func inPipe(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCINQ) } // FIONREAD
 
 // drainTerminal reads until the terminal is quiet: FIONREAD proves nothing here.
 func (p *Pump) drainTerminal() error {

@@ -149,17 +149,64 @@ func (c *Child) finish(status Status) {
 	close(c.done)
 }
 
+// Poll waits until the leader has ended, one of the descriptors is ready as poll(2) has
+// it, or the time is over, and says whether the leader has ended. It is for whoever
+// calls Await, before that, and for a moment only, since it occupies a thread: for a
+// command that ends soon it spares most of what waiting costs otherwise. The first
+// entry of fds is the Child's own.
+func (c *Child) Poll(fds []unix.PollFd, limit time.Duration) (ended bool) {
+	_ = pidfdControl(c.pidfd, func(fd int) error {
+		fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+		_, err := unix.Poll(fds, int(limit.Milliseconds())+1)
+		return err // interrupted is as good as nothing ready
+	})
+	return fds[0].Revents != 0
+}
+
 // awaitEnd blocks until the leader has ended, and leaves it a zombie.
 func (c *Child) awaitEnd(usage *unix.Rusage) (info *siginfo, err error) {
-	conn, err := c.pidfd.SyscallConn()
+	look := func(fd int) error {
+		info, err = waitid(fd, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, usage)
+		return err
+	}
+	if err := pidfdControl(c.pidfd, look); err != nil || info.Signo != 0 {
+		return info, err
+	}
+	waiter, err := c.pollable()
+	if err != nil { // no descriptor is left: then a thread has to wait
+		err = pidfdControl(c.pidfd, func(fd int) error {
+			info, err = waitid(fd, unix.WEXITED|unix.WNOWAIT, usage)
+			return err
+		})
+		return info, err
+	}
+	defer waiter.Close()
+	conn, err := waiter.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	readErr := conn.Read(func(fd uintptr) bool {
-		info, err = waitid(int(fd), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, usage)
-		return err != nil || info.Signo != 0
+		return look(int(fd)) != nil || info.Signo != 0
 	})
 	return info, errors.Join(err, readErr)
+}
+
+// pollable returns a pidfd of the leader that the runtime's poller knows: a goroutine
+// that waits for it occupies no thread. The Child's own is not registered, which costs
+// a short command more than it saves.
+func (c *Child) pollable() (*os.File, error) {
+	var fd int
+	err := pidfdControl(c.pidfd, func(own int) (err error) {
+		fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
+		return err
+	})
+	if err == nil {
+		err = unix.SetNonblock(fd, true)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("preparing to wait for a process: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
 // Signal sends sig to the leader or to every process of the tree that can be

@@ -167,14 +167,11 @@ func (l *launch) forkOnce(path string, args []string) error {
 
 // adopt makes the started process a Child and begins to wait for it.
 func (s *Spawner) adopt(l *launch) *Child {
-	// Non-blocking makes os.NewFile hand the descriptor to the runtime's poller:
-	// a goroutine that waits for it occupies no thread. It cannot fail here.
-	_ = unix.SetNonblock(l.pidfd, true)
 	c := &Child{
 		spawner: s,
 		id:      l.cmd.ID,
 		pid:     l.pid,
-		pidfd:   os.NewFile(uintptr(l.pidfd), "pidfd"),
+		pidfd:   os.NewFile(uintptr(l.pidfd), "pidfd"), // not known to the poller: see awaitEnd
 		cgroup:  l.cgroup,
 		audit:   l.audit,
 		done:    make(chan struct{}),

@@ -1,0 +1,96 @@
+package proc
+
+import (
+	"errors"
+	"io"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Most commands end within milliseconds. For these, waking up one goroutine for each
+// pipe and one for the end costs more than all else that guestd does. So at first the
+// supervisor alone waits for all of it, in one poll(2); only what goes on for longer,
+// or writes a lot, gets goroutines for its pipes.
+
+const (
+	// briefTime is for how long a supervisor waits that way. It occupies a thread
+	// meanwhile.
+	briefTime = 20 * time.Millisecond
+	// briefWatches is how many supervisors do at once.
+	briefWatches = 16
+	// briefOutput is how much output, in bytes, gets its own goroutine.
+	briefOutput = 64 << 10
+)
+
+// watchBriefly reads the pipes until the leader has ended, and says whether it has. False
+// means that it is time for pumps to run.
+func (p *Process) watchBriefly() (ended bool) {
+	select {
+	case p.table.brief <- struct{}{}:
+	default:
+		return false
+	}
+	defer func() { <-p.table.brief }()
+	deadline := time.Now().Add(briefTime)
+	fds := make([]unix.PollFd, 1+len(p.outputs)) // the first is the child's
+	for i, out := range p.outputs {
+		fds[1+i] = unix.PollFd{Fd: int32(out.pump.FD()), Events: unix.POLLIN}
+	}
+	for total := 0; total < briefOutput; {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false
+		}
+		if p.child.Poll(fds, left) {
+			p.brief = true
+			return true
+		}
+		for i, out := range p.outputs {
+			if fds[1+i].Revents == 0 {
+				continue
+			}
+			n, err := out.pump.ReadNow()
+			total += n
+			switch {
+			case err == nil || errors.Is(err, syscall.EAGAIN):
+			case errors.Is(err, io.EOF):
+				fds[1+i].Fd = -1 // closed by everybody: nothing more will come
+			default:
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// startPumps gives each stream a goroutine.
+func (p *Process) startPumps() {
+	for _, out := range p.outputs {
+		if p.terminal == nil {
+			out.pump.Register()
+		}
+	}
+	for _, out := range p.outputs {
+		p.workers.Go(func() { p.pump(out) })
+	}
+}
+
+// endOutputs has the exit marks set, now that the leader has ended.
+func (p *Process) endOutputs() {
+	for _, out := range p.outputs {
+		if !p.brief {
+			out.pump.LeaderEnded()
+		} else if !out.pump.EndNow() {
+			p.workers.Go(func() { p.pump(out) }) // somebody else holds the pipe
+		}
+	}
+}
+
+// pump runs one stream's pump.
+func (p *Process) pump(out *output) {
+	if err := out.pump.Run(); err != nil {
+		p.table.log.Warn("reading a process's output", "id", p.id, "stream", out.stream.String(), "error", err)
+	}
+}
