@@ -13,12 +13,6 @@ import (
 )
 
 const (
-	// A terminal counts as drained once it is quiet for quietTime, or after
-	// drainTime or drainBytes, whichever comes first.
-	quietTime  = 10 * time.Millisecond
-	drainTime  = 100 * time.Millisecond
-	drainBytes = 1 << 20
-
 	// A pipe's capacity is at most maxPipe unless root in the guest has raised it;
 	// what is in it beyond that counts as later output.
 	maxPipe = 8 << 20
@@ -59,6 +53,7 @@ type Pump struct {
 
 	// Run alone uses the following.
 	marked bool
+	later  []byte // was read with what came before the mark
 	total  uint64
 	grown  bool
 }
@@ -111,6 +106,10 @@ func (p *Pump) pump() error {
 				return err
 			}
 			p.mark()
+			if _, err := p.log.Write(p.ctx, p.later); err != nil {
+				return err
+			}
+			p.later = nil
 		}
 		if _, err := p.read(maxChunk); err != nil {
 			return err
@@ -185,29 +184,6 @@ func (p *Pump) drain() error {
 
 // inPipe returns how many bytes are in a pipe.
 func inPipe(fd int) (int, error) { return unix.IoctlGetInt(fd, unix.TIOCINQ) } // FIONREAD
-
-// drainTerminal reads until the terminal is quiet: FIONREAD proves nothing here.
-func (p *Pump) drainTerminal() error {
-	stop := time.Now().Add(drainTime)
-	for total := 0; total < drainBytes; {
-		now := time.Now()
-		if !now.Before(stop) {
-			return nil
-		}
-		if err := p.file.SetReadDeadline(now.Add(min(quietTime, stop.Sub(now)))); err != nil {
-			return err
-		}
-		n, err := p.read(maxChunk)
-		total += n
-		if err != nil {
-			return err
-		}
-		if n == 0 && time.Since(now) >= quietTime {
-			return nil
-		}
-	}
-	return p.file.SetReadDeadline(time.Time{})
-}
 
 func (p *Pump) control(f func(fd int) error) error {
 	raw, err := p.file.SyscallConn()
