@@ -23,14 +23,17 @@ type child struct {
 	outlives, outlivesTerminal bool
 }
 
+// The leader waits until its child has come as far as it is to: $R is then there.
 var children = []child{
 	{"none", "", false, false},
 	{"holds stdout", "sleep 1000 & ", true, false},
-	{"setsid", "setsid sleep 1000 & ", true, true},
-	{"daemon", "(setsid sleep 1000 >/dev/null 2>&1 </dev/null &) ; ", true, true},
-	{"ignores TERM", "(trap '' TERM HUP; while :; do sleep 1000; done) & ", true, true},
-	{"writes", "(trap '' TERM HUP; while :; do echo noise; done) & ", true, true},
+	{"setsid", `setsid sh -c ': >"$R"; exec sleep 1000' & ` + ready, true, true},
+	{"daemon", `(setsid sh -c ': >"$R"; exec sleep 1000' >/dev/null 2>&1 </dev/null &) ; ` + ready, true, true},
+	{"ignores TERM", `(trap '' TERM HUP; : >"$R"; while :; do sleep 1000; done) & ` + ready, true, true},
+	{"writes", `(trap '' TERM HUP; : >"$R"; while :; do echo noise; done) & ` + ready, true, true},
 }
+
+const ready = `until [ -e "$R" ]; do sleep 0.01; done; `
 
 // An ending is how a leader ends.
 type ending struct {
@@ -92,6 +95,7 @@ func checkEnd(t *testing.T, c *client.Client, left child, end ending, kind int) 
 	// stdout's tail is more than one read, right before the end.
 	cmd := c.Shell(left.script + "seq 1 5000; printf LAST; " + end.script)
 	kinds[kind].apply(cmd)
+	cmd.Env = []string{"R=" + filepath.Join(t.TempDir(), "ready")}
 	cmd.Timeout, cmd.KillGrace = end.timeout, 100*time.Millisecond
 	var out bytes.Buffer
 	cmd.Stdout = &out
