@@ -45,6 +45,7 @@ func TestMicroVM(t *testing.T) {
 
 	t.Run("HostIsServed", func(t *testing.T) { hostIsServed(t, guest) })
 	t.Run("GuestIsRefusedOverLoopback", func(t *testing.T) { guestIsRefused(t, guest) })
+	t.Run("CgroupsAreWhole", func(t *testing.T) { cgroupsAreWhole(t, guest) })
 	t.Run("Conformance", func(t *testing.T) { conformanceSuite(t, guest) })
 }
 
