@@ -47,7 +47,7 @@ func (p *Pump) readNow(limit int) (int, error) {
 		return 0, ErrNoRoom
 	}
 	n, err := unix.Read(p.fd, buf[:min(len(buf), limit)])
-	for err == unix.EINTR {
+	for errors.Is(err, unix.EINTR) {
 		n, err = unix.Read(p.fd, buf[:min(len(buf), limit)])
 	}
 	p.log.Commit(max(n, 0))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -124,7 +125,7 @@ func TestPolledPumpGoesOnWhileThePipeIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	data, ended := contents(t, p.log)
-	if want := append(before, "later"...); !ended || !bytes.Equal(data, want) {
+	if want := slices.Concat(before, []byte("later")); !ended || !bytes.Equal(data, want) {
 		t.Errorf("%d bytes, ended %v, want %d and the end", len(data), ended, len(want))
 	}
 	if *marks != 1 {

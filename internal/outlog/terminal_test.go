@@ -110,7 +110,7 @@ func TestTerminalThatOthersWriteTo(t *testing.T) {
 	// What comes later is whole, too.
 	time.Sleep(20 * time.Millisecond)
 	p.Close()
-	if data, _ := contents(t, p.log); strings.Trim(strings.ReplaceAll(string(data), "\r", ""), "noise\nlader") != "" {
+	if data, _ := contents(t, p.log); strings.Trim(strings.ReplaceAll(string(data), "\r", ""), "noise\nladr") != "" {
 		t.Errorf("there is more than was written: %q", data)
 	}
 }
