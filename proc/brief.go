@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"io"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -16,13 +17,16 @@ import (
 
 const (
 	// briefTime is for how long a supervisor waits that way. It occupies a thread
-	// meanwhile.
+	// meanwhile, and one of the processors that run goroutines until the runtime
+	// notices.
 	briefTime = 20 * time.Millisecond
-	// briefWatches is how many supervisors do at once.
-	briefWatches = 16
 	// briefOutput is how much output, in bytes, gets its own goroutine.
 	briefOutput = 64 << 10
 )
+
+// briefWatches is how many supervisors wait that way at once: where many commands run,
+// processors have something better to do.
+func briefWatches() int { return min(runtime.GOMAXPROCS(0)-1, 4) }
 
 // watchBriefly reads the pipes until the leader has ended, and says whether it has. False
 // means that it is time for pumps to run.

@@ -94,7 +94,7 @@ func NewTable(cfg Config) *Table {
 		spawner: cfg.Spawner, accounts: cfg.Accounts, log: cfg.Logger, budget: cfg.Budget,
 		defaultUser: cfg.DefaultUser, environment: cfg.Environment,
 		keepFinished: cfg.KeepFinished, maxFinished: cfg.MaxFinished,
-		brief:   make(chan struct{}, briefWatches),
+		brief:   make(chan struct{}, briefWatches()),
 		killNow: make(chan struct{}), strayInterval: minStrayInterval,
 		listed: make(map[string]*Process), living: make(map[*Process]struct{}),
 	}
