@@ -146,8 +146,11 @@ type Watcher struct {
 // What is not seen: changes by other machines on network file systems, and a file
 // system that is mounted over a sub-folder, until that folder is made anew. In a
 // rename into a folder that was made a moment ago, of which the watch is not in
-// place yet, a file is told as created there and removed here. A path of more
-// than 4,095 bytes is an entry but not entered.
+// place yet, a file is told as created there and removed here. Two entries that are
+// exchanged (renameat2(2), RENAME_EXCHANGE) are told as a rename of one over the
+// other and a creation in the old place, or as removals and creations; of that
+// alone a removal may be told twice. A path of more than 4,095 bytes is an entry
+// but not entered.
 //
 // An error is a *PathError, a *WatchLimitError or an *InvalidError.
 func (fsys *FS) Watch(ctx context.Context, user, path string, opts WatchOptions) (*Watcher, error) {

@@ -158,8 +158,7 @@ func (l *watchLoop) moved(n *watchNode, event inotify.Event, came arrival) error
 		}
 		return l.appeared(target, second.Name, dir)
 	}
-	// Back again; or what leaves is of another kind than what came.
-	if came == (arrival{event.Name, to}) || came.name == event.Name && l.recursive && dir != (n.children[event.Name] != nil) {
+	if came.name == event.Name && (came.from == to || came.from == guard{} || l.recursive && dir != (n.children[event.Name] != nil)) {
 		if done, err := l.exchanged(n, event.Name, target, second.Name, dir); done || err != nil {
 			return err
 		}
@@ -180,10 +179,11 @@ func (l *watchLoop) moved(n *watchNode, event inotify.Event, came arrival) error
 	return l.renameEntry(n, event.Name, target, second.Name, dir)
 }
 
-// exchanged handles the rename of what was just renamed the other way; target is
-// nil if that was from outside. Either it is back; or it is the other half of an
-// exchange, told alike: then its old name stands for what came there. done is
-// false if it is back.
+// exchanged handles the rename from a name to which something came just before:
+// from where this goes to, from outside, or of another kind. target is nil if it
+// leaves the tree. Either what came moves on; or it is the other half of an
+// exchange, told alike: then the name stands for what came. done is false if it
+// moves on.
 func (l *watchLoop) exchanged(n *watchNode, from string, target *watchNode, to string, dir bool) (done bool, err error) {
 	came := n.children[from]
 	p := presence{known: true, there: l.recursive && (came != nil) != dir} // what leaves is not what came
