@@ -163,7 +163,8 @@ func TestShellInTmux(t *testing.T) {
 	w.line("echo code $?; jobs")
 	w.await("the job's end", func(screen string) bool { return strings.HasSuffix(screen, "code 130\nready:") })
 	w.size(120, 40)
-	w.line("stty size")
+	// The window's new size is told by a signal, which what is typed does not wait for.
+	w.line(`until [ "$(stty size)" = "40 120" ]; do sleep 0.1; done; stty size`)
 	w.awaitLine("40 120")
 	w.line("exit 5")
 	w.awaitLine("ended with 5")
