@@ -198,10 +198,13 @@ func TestForkedKernelsEnd(t *testing.T) {
 			}
 			// Without its server a kernel goes on.
 			mustOK(t, cs, "kept = 1")
-			if err := syscall.Kill(serverPID(cs, p), syscall.SIGKILL); err != nil {
+			cs.cfg.warm.mu.Lock()
+			server := p.server
+			cs.cfg.warm.mu.Unlock()
+			if err := syscall.Kill(server.child.PID(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			<-p.server.link.Ended()
+			<-server.link.Ended()
 			mustOK(t, cs, "kept")
 			out := execute(t, cs, "import os; os._exit(7)")
 			if f := out.finished; f.Status != KernelDied || reaper && f.ExitCode != 7 {
