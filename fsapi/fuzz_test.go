@@ -14,16 +14,20 @@ func FuzzPath(f *testing.F) {
 	for _, path := range []string{"", "/", "//", "a", "a/b/", "../x", "/a//b///", "/.", "..", "\xff/\x00", "~/x", "./\n"} {
 		f.Add(path)
 	}
+	f.Add("/" + strings.Repeat("x", maxPath-1))
+	f.Add("/" + strings.Repeat("x", maxPath))
+	f.Add(strings.Repeat("x/", maxPath/2))
 	f.Fuzz(func(t *testing.T, path string) {
 		full, err := absolute("path", path, "/home/user")
 		if err != nil {
 			var invalid *InvalidError
-			if !errors.As(err, &invalid) || path != "" && !strings.Contains(path, "\x00") {
+			refusable := path == "" || strings.Contains(path, "\x00") || len("/home/user/")+len(path) > maxPath
+			if !errors.As(err, &invalid) || !refusable {
 				t.Fatalf("%q: %v", path, err)
 			}
 			return
 		}
-		if full[0] != '/' || !strings.HasSuffix(full, path) || strings.Contains(full, "\x00") {
+		if full[0] != '/' || len(full) > maxPath || !strings.HasSuffix(full, path) || strings.Contains(full, "\x00") {
 			t.Fatalf("%q became %q", path, full)
 		}
 		folder, base, slash := split(full)
