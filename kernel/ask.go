@@ -123,8 +123,7 @@ func (c *codeContext) ask(ctx context.Context, msgType string, request any) (*ju
 			return nil, ErrKernelEnded
 		}
 		return msg, nil
-	case <-ctx.Done():
-		_ = c.call(func() { delete(c.asked, id) }) // else the context is gone, and the question with it
+	case <-ctx.Done(): // the kernel has the question all the same, and so it counts until it is answered
 		return nil, context.Cause(ctx)
 	}
 }
