@@ -145,7 +145,7 @@ func (s Status) String() string { return statusNames[s] }
 type Finished struct {
 	Status           Status
 	ExecutionCount   int64         // 0 when the code did not get one
-	Duration         time.Duration // since Started; 0 without
+	Duration         time.Duration // since Started's time; 0 without
 	StateLost        bool          // the kernel is gone, and its variables with it
 	OutputIncomplete bool          // the kernel lost some of the output
 	// HasExit says that ExitCode and Signal tell how a process ended: the kernel

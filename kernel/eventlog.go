@@ -88,9 +88,14 @@ func newEventLog(limit int, grace time.Duration) *eventLog {
 	}
 }
 
-// append adds one event and returns its number. Stdout and Stderr are split and
-// merged; everything else is kept as it is. Nothing is added after Finished.
-func (l *eventLog) append(body Body) uint64 {
+// append adds an event of this moment and returns its number. Stdout and Stderr
+// are split and merged; everything else is kept as it is. Nothing is added after
+// Finished.
+func (l *eventLog) append(body Body) uint64 { return l.appendAt(time.Now(), body) }
+
+// appendAt adds an event of an earlier moment: what a kernel tells of is over by
+// the time that it has been read.
+func (l *eventLog) appendAt(at time.Time, body Body) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
@@ -98,20 +103,20 @@ func (l *eventLog) append(body Body) uint64 {
 	}
 	switch body := body.(type) {
 	case Stdout:
-		l.appendText(Stdout{}, body.Text)
+		l.appendText(at, Stdout{}, body.Text)
 	case Stderr:
-		l.appendText(Stderr{}, body.Text)
+		l.appendText(at, Stderr{}, body.Text)
 	case ClearOutput:
 		if last := l.last(); last == nil || last.Number <= l.delivered || last.Body != body {
-			l.add(entry{Event: Event{Body: body}, class: text})
+			l.add(entry{Event: Event{Time: at, Body: body}, class: text})
 		}
 	case Result:
-		l.add(entry{Event: Event{Body: body}, class: value})
+		l.add(entry{Event: Event{Time: at, Body: body}, class: value})
 	case Finished:
 		l.ended = true
-		l.add(entry{Event: Event{Body: body}})
+		l.add(entry{Event: Event{Time: at, Body: body}})
 	default:
-		l.add(entry{Event: Event{Body: body}})
+		l.add(entry{Event: Event{Time: at, Body: body}})
 	}
 	l.trim()
 	close(l.changed)
@@ -121,7 +126,7 @@ func (l *eventLog) append(body Body) uint64 {
 
 // appendText adds text to the last event while nobody has seen that, so that a
 // reader that is behind gets fewer, larger events.
-func (l *eventLog) appendText(kind Body, s string) {
+func (l *eventLog) appendText(at time.Time, kind Body, s string) {
 	if last := l.last(); last != nil && last.Number > l.delivered && last.text != nil && last.Body == kind {
 		n := cut(s, maxText-len(last.text))
 		last.text = append(last.text, s[:n]...)
@@ -132,7 +137,7 @@ func (l *eventLog) appendText(kind Body, s string) {
 	}
 	for len(s) > 0 {
 		n := cut(s, maxText)
-		l.add(entry{Event: Event{Body: kind}, class: text, text: []byte(s[:n])})
+		l.add(entry{Event: Event{Time: at, Body: kind}, class: text, text: []byte(s[:n])})
 		s = s[n:]
 	}
 }
@@ -158,7 +163,6 @@ func (l *eventLog) last() *entry {
 
 func (l *eventLog) add(e entry) {
 	e.Number = l.next
-	e.Time = time.Now()
 	l.next++
 	l.written += uint64(e.bytes())
 	e.written = l.written

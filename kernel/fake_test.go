@@ -129,9 +129,16 @@ func (f *fake) serve() {
 		case jupyter.TypeKernelInfoRequest:
 			f.reply(jupyter.TypeKernelInfoReply, map[string]string{"status": "ok"}, &msg.Header)
 			f.status("idle", &msg.Header)
+		case jupyter.TypeCompleteRequest:
+			time.Sleep(pastEvents)
+			f.reply("complete_reply", jupyter.CompleteReply{Matches: []string{time.Now().Format(time.RFC3339Nano)}}, &msg.Header)
+			f.status("idle", &msg.Header)
 		case jupyter.TypeExecuteRequest:
 			var request jupyter.ExecuteRequest
 			must(msg.DecodeContent(&request))
+			if request.Code == toldLate {
+				time.Sleep(pastEvents)
+			}
 			f.status("busy", &msg.Header)
 			f.execute(request.Code, &msg.Header)
 		}

@@ -135,16 +135,17 @@ func (w testWriter) Write(p []byte) (int, error) {
 
 // outcome is an execution's events, sorted.
 type outcome struct {
-	events   []Event
-	accepted *Accepted
-	started  *Started
-	stdout   string
-	stderr   string
-	results  []Result
-	clears   []ClearOutput
-	err      *Error
-	gaps     []Gap
-	finished *Finished
+	events    []Event
+	accepted  *Accepted
+	started   *Started
+	startedAt time.Time
+	stdout    string
+	stderr    string
+	results   []Result
+	clears    []ClearOutput
+	err       *Error
+	gaps      []Gap
+	finished  *Finished
 }
 
 // collect reads an execution to its end, and checks the events' contract.
@@ -187,7 +188,7 @@ func (o *outcome) add(t *testing.T, event Event) {
 		if o.started != nil {
 			t.Error("two Started")
 		}
-		o.started = &body
+		o.started, o.startedAt = &body, event.Time
 	case Stdout:
 		o.stdout += body.Text
 	case Stderr:
@@ -205,6 +206,9 @@ func (o *outcome) add(t *testing.T, event Event) {
 		o.gaps = append(o.gaps, body)
 	case Finished:
 		o.finished = &body
+		if o.started == nil && body.Duration != 0 || o.started != nil && event.Time.Sub(o.startedAt) < body.Duration {
+			t.Errorf("a duration of %v at %v, started at %v", body.Duration, event.Time, o.startedAt)
+		}
 	}
 }
 

@@ -29,6 +29,9 @@ func (c *codeContext) onIOPub(in incoming) {
 	case r != nil && parent == r.barrier && parent != "" && msg.State() == jupyter.StateIdle:
 		r.idle, r.idleAt, r.incomplete = true, time.Now(), true
 	default:
+		if r != nil && msg.State() == jupyter.StateIdle {
+			r.onOthersEnd()
+		}
 		c.onBackground(msg)
 		return
 	}
@@ -109,13 +112,16 @@ func (r *run) onOutput(msg *jupyter.Message) error {
 }
 
 func (r *run) onStatus(state string) {
-	switch state {
-	case jupyter.StateBusy:
-		if !r.started {
-			r.begun = time.Now()
-		}
-	case jupyter.StateIdle:
+	if state == jupyter.StateIdle {
 		r.idle, r.idleAt = true, time.Now()
+	}
+}
+
+// onOthersEnd deals with the end of a request that is not the code: if the kernel
+// had such to deal with first, the code begins now.
+func (r *run) onOthersEnd() {
+	if r.behind && !r.started {
+		r.begun = time.Now()
 	}
 }
 

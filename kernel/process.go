@@ -170,7 +170,7 @@ func (c *processContext) step(timer *time.Timer) {
 func (c *processContext) begin(x *Execution) {
 	c.sweep()
 	c.run = &processRun{c: c, x: x, log: x.log, begun: time.Now()}
-	x.log.append(Started{})
+	x.log.appendAt(c.run.begun, Started{})
 	if err := c.run.start(); err != nil {
 		name := ErrorStart
 		if started, ok := errors.AsType[*spawn.StartError](err); ok && started.Reason == spawn.CommandNotFound {

@@ -33,7 +33,8 @@ type run struct {
 	outcome  Finished      // while it is restoring
 
 	id        string    // of the execute_request, parent of all that belongs to it
-	begun     time.Time // when the request was sent or, better, the kernel was busy with it
+	begun     time.Time // when the code was sent, or what the kernel had to do before had ended
+	behind    bool      // the kernel had questions to answer before
 	started   bool      // Started is in the log
 	first     bool      // in its kernel
 	count     int64
@@ -69,12 +70,15 @@ func (c *codeContext) begin(x *Execution) {
 	}
 }
 
-// send sends the code.
+// send sends the code. An idle kernel begins with it at once, and so it has begun
+// now: when the kernel's own word of that is read the code has run for a while, and
+// a duration counted from there would be shorter than what the code took.
 func (r *run) send() {
 	c, x := r.c, r.x
 	c.fresh = false
 	r.begun = time.Now()
 	r.quietSince = r.begun
+	r.behind = len(c.asked) > 0
 	id, err := c.session.send(jupyter.Shell, jupyter.TypeExecuteRequest, jupyter.ExecuteRequest{
 		Code:            x.code,
 		StoreHistory:    true,
@@ -100,7 +104,7 @@ func (r *run) start(count int64) {
 	if r.first && started.KernelGeneration > 1 {
 		started.FreshKernel, started.PreviousEnd = true, r.c.lastEnd
 	}
-	r.log.append(started)
+	r.log.appendAt(r.begun, started)
 	if r.stopping != nil && r.stopping.pending {
 		if err := r.interruptKernel(); err != nil {
 			r.c.sever(err)

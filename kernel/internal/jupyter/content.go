@@ -114,12 +114,8 @@ type ErrorContent struct {
 	Traceback []string `json:"traceback"`
 }
 
-// Execution states of a status message.
-const (
-	StateStarting = "starting"
-	StateBusy     = "busy"
-	StateIdle     = "idle"
-)
+// StateIdle is the execution state of a status message that ends a request.
+const StateIdle = "idle"
 
 // Status is the content of a status message.
 type Status struct {
