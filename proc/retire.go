@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -147,6 +148,9 @@ func (t *Table) alive() []*Process {
 // closeWait is how long Close waits for what has been killed.
 const closeWait = 2 * time.Second
 
+// errSurvives is why Close leaves a process alone.
+var errSurvives = errors.New("it survives SIGKILL")
+
 // Close refuses further starts, ends every tree (SIGTERM, each process's
 // KillGrace, SIGKILL; SIGKILL at once when the context is done) and collects all
 // goroutines and files. What survives SIGKILL for two seconds, in an uninterruptible
@@ -171,11 +175,11 @@ func (t *Table) Close(ctx context.Context) error {
 	}
 	t.awaitTermination(ctx, processes)
 	t.killOnce.Do(func() { close(t.killNow) })
-	deadline := time.NewTimer(closeWait)
-	defer deadline.Stop()
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), closeWait, errSurvives)
+	defer cancel()
 	var left int
 	for _, p := range processes {
-		if err := p.collect(deadline.C); err != nil {
+		if err := p.collect(ctx); err != nil {
 			left++
 			t.log.Error("closing a process", "id", p.id, "error", err)
 		}
@@ -211,15 +215,16 @@ func (t *Table) awaitTermination(ctx context.Context, processes []*Process) {
 	}
 }
 
-// collect kills what is left of the tree and waits for the process's goroutines.
-func (p *Process) collect(deadline <-chan time.Time) error {
+// collect kills what is left of the tree and waits for the process's goroutines,
+// unless the context ends before the leader does.
+func (p *Process) collect(ctx context.Context) error {
 	if err := p.child.KillTree(); err != nil {
 		p.table.log.Warn("killing a process's tree", "id", p.id, "error", err)
 	}
 	select {
 	case <-p.exited:
-	case <-deadline:
-		return fmt.Errorf("process %d has not ended", p.child.PID())
+	case <-ctx.Done():
+		return fmt.Errorf("process %d: %w", p.child.PID(), context.Cause(ctx))
 	}
 	<-p.settled // reading what was left takes 100 ms at most
 	for _, out := range p.outputs {

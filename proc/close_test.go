@@ -1,0 +1,36 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// Ends that cannot be recorded stand for processes that SIGKILL does not end.
+func TestCloseWaitsOnceForAllThatSurvive(t *testing.T) {
+	table := newTable(t)
+	var stuck []*Process
+	for range 2 {
+		p, err := table.Start(t.Context(), shell("sleep 1000"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stuck = append(stuck, p)
+	}
+	for _, p := range stuck {
+		p.mu.Lock()
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errSurvives)
+	for _, p := range stuck {
+		if err := p.collect(ctx); !errors.Is(err, errSurvives) {
+			t.Errorf("collecting: %v, want %v", err, errSurvives)
+		}
+	}
+	for _, p := range stuck {
+		p.mu.Unlock()
+		if exit, err := p.Wait(within(t)); err != nil || exit.Signal == 0 {
+			t.Errorf("after that: %+v, %v", exit, err)
+		}
+	}
+}
