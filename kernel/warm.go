@@ -239,7 +239,7 @@ func (w *warmer) armLocked(p *pool) {
 	p.idle = time.AfterFunc(w.cfg.WarmIdle, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if p.users == 0 {
+		if p.users == 0 && w.ctx.Err() == nil { // else close does it
 			w.emptyLocked(p)
 		}
 	})
@@ -276,23 +276,29 @@ func (w *warmer) prewarm(acc account.Account, n int) error {
 		return nil
 	}
 	w.mu.Lock()
+	if w.ctx.Err() != nil {
+		w.mu.Unlock()
+		return context.Cause(w.ctx)
+	}
 	p := w.poolLocked(key, &l, cmd)
 	p.wanted = max(p.wanted, n)
-	busy := p.filling
-	p.filling = true
 	if p.users == 0 && p.idle == nil {
 		w.armLocked(p)
 	}
-	w.mu.Unlock()
-	if busy {
-		return nil // it sees what is wanted
+	if p.filling { // it sees what is wanted
+		w.mu.Unlock()
+		return nil
 	}
-	defer func() {
+	p.filling = true
+	filled := make(chan error, 1)
+	w.work.Go(func() {
+		filled <- w.fill(p)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		p.filling = false
-	}()
-	return w.fill(p)
+	})
+	w.mu.Unlock()
+	return <-filled
 }
 
 // close ends everything. The contexts' kernels must have ended before.
@@ -300,8 +306,8 @@ func (w *warmer) close() {
 	if w == nil {
 		return
 	}
-	w.stop()
 	w.mu.Lock()
+	w.stop() // with the lock, so that nothing is added to work from here on
 	for _, p := range w.pools {
 		if p.idle != nil {
 			p.idle.Stop()

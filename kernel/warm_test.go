@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -307,6 +308,33 @@ func TestPoolIsRefilledAndEnds(t *testing.T) {
 	restart(t, cs) // and with the only kernel goes the last use
 	waitFor(t, "the end of the pool", func() bool { return readyKernels(cs, p) == 0 && serverPID(cs, p) == 0 })
 	waitFor(t, "the end of the server", func() bool { return syscall.Kill(server, 0) != nil })
+}
+
+// Close leaves nothing behind of a server that is just starting.
+func TestCloseWaitsForPrewarm(t *testing.T) {
+	cs := newContexts(t, func(cfg *Config) { cfg.ColdStart, cfg.Preload = false, []string{} })
+	prewarmed := make(chan error, 1)
+	go func() { prewarmed <- cs.Prewarm(1) }()
+	folders := func() []string {
+		found, err := filepath.Glob(cs.cfg.StateDir + "/*/" + launcherFolder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	waitFor(t, "the server's folder", func() bool { return len(folders()) > 0 })
+	if err := cs.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := folders(); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := <-prewarmed; !errors.Is(err, ErrClosed) {
+		t.Errorf("Prewarm: %v, want %v", err, ErrClosed)
+	}
+	if err := cs.Prewarm(1); !errors.Is(err, ErrClosed) {
+		t.Errorf("Prewarm after Close: %v, want %v", err, ErrClosed)
+	}
 }
 
 func TestColdStartOnly(t *testing.T) {
