@@ -52,12 +52,15 @@ func greet(ctx context.Context, conn *net.UnixConn) (pid int, uid uint32, err er
 		hello := make([]byte, len("\x00\x00\x00\x02{}"))
 		oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 		n, oobn, _, _, err := conn.ReadMsgUnix(hello, oob)
-		if err != nil || n != len(hello) {
-			return fmt.Errorf("%w: %d bytes: %w", errNoFork, n, err)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errNoFork, err)
 		}
 		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-		if err != nil || len(messages) != 1 {
+		if err != nil {
 			return fmt.Errorf("%w: %w", errNoFork, err)
+		}
+		if n != len(hello) || len(messages) != 1 {
+			return fmt.Errorf("%w: a greeting of %d bytes with %d control messages", errNoFork, n, len(messages))
 		}
 		cred, err := unix.ParseUnixCredentials(&messages[0])
 		if err != nil {
