@@ -49,6 +49,9 @@ func (b *Budget) Limit() int64 {
 
 // Used returns the bytes of memory that live and ended logs hold.
 func (b *Budget) Used() (live, ended int64) {
+	if b == nil {
+		return 0, 0
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used.Load(), b.endedUsed
