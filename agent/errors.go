@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"syscall"
@@ -20,6 +21,14 @@ import (
 
 // errPanic stands for a handler's panic, which is logged and not told.
 var errPanic = errors.New("the call failed; guestd's log says how")
+
+// panicError carries a panic from another goroutine of a call to the call's own.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // errCallEnded is why a call's context ends when nothing went wrong.
 var errCallEnded = errors.New("the call has ended")

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -59,7 +60,10 @@ func (c *call) admit() error {
 // value in panicked is the handler's panic, still on the stack.
 func (c *call) finish(err error, panicked any) error {
 	if panicked != nil {
-		c.agent.log.Error("panic in a call", "method", c.method, "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+		err = &panicError{panicked, debug.Stack()}
+	}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		c.agent.log.Error("panic in a call", "method", c.method, "panic", fmt.Sprint(p.value), "stack", string(p.stack))
 		err = errPanic
 	}
 	// A handler may take a message that does not parse for a lost connection.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"guestd.internal/agent/internal/codec"
+	"guestd.internal/proc"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -80,6 +83,45 @@ func TestPanicEndsItsOwnCallOnly(t *testing.T) {
 		t.Errorf("the next call: %v", err)
 	}
 	for _, want := range []string{"unary goes wrong", "slice bounds out of range", "interceptor_test.go"} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("the log does not have %q:\n%s", want, logged.String())
+		}
+	}
+}
+
+// The requests of Exec and Attach are read beside the handler, where nothing else
+// would catch a panic.
+func TestPanicOverARequestOfAStreamEndsItsOwnCallOnly(t *testing.T) {
+	var logged syncBuffer
+	var a testAgent
+	f := &faults{stream: func(s grpc.ServerStream) error {
+		spec := proc.Spec{Args: []string{"sleep", "1000"}, User: strconv.Itoa(os.Geteuid())}
+		p, attachment, err := a.processes.Exec(s.Context(), spec, proc.AttachOptions{})
+		if err != nil {
+			return err
+		}
+		ps := &processStream{
+			ctx:  s.Context(),
+			recv: func() (*guestdv1.ProcessRequest, error) { panic("a request goes wrong") },
+			send: func(*guestdv1.ProcessEvent) error { return nil },
+		}
+		return ps.serve(p, attachment, &guestdv1.ProcessEvent{})
+	}}
+	a = startAgent(t, Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))}, f.desc())
+	ctx := within(t)
+	stream, err := a.client.NewStream(ctx, streamDesc, faultsStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.RecvMsg(&guestdv1.WaitResponse{})
+	wantCode(t, err, codes.Internal, "UNSPECIFIED")
+	if strings.Contains(err.Error(), "goes wrong") {
+		t.Errorf("the client is told %v", err)
+	}
+	if _, err := a.system().GetInfo(ctx, &guestdv1.GetInfoRequest{}); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+	for _, want := range []string{"a request goes wrong", "interceptor_test.go"} {
 		if !strings.Contains(logged.String(), want) {
 			t.Errorf("the log does not have %q:\n%s", want, logged.String())
 		}

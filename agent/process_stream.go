@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -16,9 +17,6 @@ import (
 	"guestd.internal/proc"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
-
-// errStreamEnded is why reading a call's requests ends once its events are sent.
-var errStreamEnded = errors.New("the call has ended")
 
 // processStream is what Exec and Attach have in common: requests in, events out.
 type processStream struct {
@@ -157,13 +155,18 @@ func (ps *processStream) serve(p *proc.Process, a *proc.Attachment, header *gues
 		// The goroutine ends with the call: its Recv fails once the handler
 		// has returned, so it is not waited for.
 		go func() {
+			defer func() {
+				if value := recover(); value != nil {
+					cancel(&panicError{value, debug.Stack()})
+				}
+			}()
 			if err := requests.run(ctx); err != nil {
 				cancel(err)
 			}
 		}()
 		err = ps.events(ctx, a)
 	}
-	cancel(errStreamEnded)
+	cancel(errCallEnded)
 	if err == nil {
 		a.Close()
 	} else {
