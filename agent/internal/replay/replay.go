@@ -42,8 +42,15 @@ type Table[T any] struct {
 	// mu protects the following.
 	mu      sync.Mutex
 	entries map[string]*entry[T]
-	order   []string // ids with an outcome, oldest first, where there is a Max
-	sweep   int      // look for entries to forget at this many
+	order   []slot // entries with an outcome, oldest first, where there is a Max
+	sweep   int    // look for entries to forget at this many
+}
+
+// slot is one of a table's entries, and keeps nothing of its outcome: an id may stand
+// for a later entry by the time that it is looked at.
+type slot struct {
+	id   string
+	done chan struct{} // the entry's
 }
 
 // entry is one id. digest is set at once, outcome before done is closed.
@@ -113,7 +120,7 @@ func (t *Table[T]) run(id string, e *entry[T], start func() (T, error)) (outcome
 	defer func() {
 		if e.failed {
 			t.mu.Lock()
-			delete(t.entries, id)
+			t.remove(slot{id, e.done})
 			t.mu.Unlock()
 		}
 		close(e.done)
@@ -122,21 +129,28 @@ func (t *Table[T]) run(id string, e *entry[T], start func() (T, error)) (outcome
 		return e.outcome, err
 	}
 	e.failed = false
-	t.remember(id)
+	t.remember(slot{id, e.done})
 	return e.outcome, nil
 }
 
-// remember keeps to Max outcomes, with the id's one as the newest.
-func (t *Table[T]) remember(id string) {
+// remember keeps to Max outcomes, with this one as the newest.
+func (t *Table[T]) remember(newest slot) {
 	if t.Max == 0 {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.order = append(t.order, id)
+	t.order = append(t.order, newest)
 	if len(t.order) > t.Max {
-		delete(t.entries, t.order[0])
+		t.remove(t.order[0])
 		t.order = t.order[1:]
+	}
+}
+
+// remove drops an entry, unless its id stands for a later one by now.
+func (t *Table[T]) remove(s slot) {
+	if e := t.entries[s.id]; e != nil && e.done == s.done {
+		delete(t.entries, s.id)
 	}
 }
 

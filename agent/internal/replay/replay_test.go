@@ -136,6 +136,30 @@ func TestOnlyTheNewestOutcomesAreRemembered(t *testing.T) {
 	}
 }
 
+// An id that is used again after its first outcome's time has an outcome of its own,
+// which does not go when the first one would.
+func TestAnIDUsedAgainCountsFromThen(t *testing.T) {
+	keep := true
+	table := Table[int]{Keep: func(int) bool { return keep }, Max: 2}
+	do := func(id string) (repeated bool) {
+		_, repeated, err := table.Do(t.Context(), id, wrapperspb.String(""), func() (int, error) { return 0, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return repeated
+	}
+	do("again")
+	keep = false
+	if do("again") {
+		t.Fatal("an outcome that is not kept was repeated")
+	}
+	keep = true
+	do("another") // the first outcome is the third newest now
+	if !do("again") {
+		t.Error("the second outcome went with the first one")
+	}
+}
+
 func TestMalformedIDsAreRefused(t *testing.T) {
 	table := Table[int]{Keep: keepAll}
 	for _, id := range []string{strings.Repeat("x", maxID+1), "new\nline", "ümlaut", "\x7f"} {
