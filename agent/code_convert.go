@@ -47,9 +47,8 @@ func startedMessage(b kernel.Started) *guestdv1.ExecutionStarted {
 	return &guestdv1.ExecutionStarted{
 		ExecutionCount:   uint32(b.ExecutionCount),
 		KernelGeneration: b.KernelGeneration,
-		// The context's first kernel is fresh too, but nobody has lost anything to it.
-		FreshKernel: b.FreshKernel && b.KernelGeneration > 1,
-		PreviousEnd: b.PreviousEnd,
+		FreshKernel:      b.FreshKernel,
+		PreviousEnd:      b.PreviousEnd,
 	}
 }
 
