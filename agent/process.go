@@ -117,7 +117,12 @@ func (s *processService) WriteInput(ctx context.Context, req *guestdv1.WriteInpu
 	if n := len(req.GetData()); n > maxInputFrame {
 		return nil, invalid("data", fmt.Sprintf("has %d bytes, must have at most %d", n, maxInputFrame))
 	}
-	accepted, err := p.WriteInput(ctx, optionalOffset(req.Offset), req.GetData())
+	var accepted uint64
+	if req.Offset != nil {
+		accepted, err = p.WriteInput(ctx, req.GetOffset(), req.GetData())
+	} else {
+		accepted, err = p.AppendInput(ctx, req.GetData())
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +135,12 @@ func (s *processService) CloseInput(_ context.Context, req *guestdv1.CloseInputR
 	if err != nil {
 		return nil, err
 	}
-	if err := p.CloseInput(optionalOffset(req.Offset)); err != nil {
+	if req.Offset != nil {
+		err = p.CloseInput(req.GetOffset())
+	} else {
+		err = p.EndInput()
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &guestdv1.CloseInputResponse{}, nil
@@ -208,14 +218,6 @@ func (s *processService) List(_ context.Context, req *guestdv1.ProcessServiceLis
 		resp.Processes = append(resp.Processes, processMessage(info, maxListedArgs))
 	}
 	return resp, nil
-}
-
-// optionalOffset is the offset of input; an absent one is behind all there is.
-func optionalOffset(offset *uint64) uint64 {
-	if offset == nil {
-		return proc.AtEnd
-	}
-	return *offset
 }
 
 // resize sets the size of a process's terminal; field is where the request has it.

@@ -32,8 +32,8 @@ var (
 	ErrInputClosed = errors.New("process no longer reads its stdin")
 )
 
-// AtEnd as the offset of input means behind all that was accepted.
-const AtEnd = ^uint64(0)
+// noEnd is where an input ends whose end is not known.
+const noEnd = ^uint64(0)
 
 // input feeds a pipe or a terminal. While the program keeps up, writes go
 // straight to the file; else a goroutine, which ends when it has caught up or
@@ -62,18 +62,18 @@ type input struct {
 
 func newInput(file *os.File, t *terminal, progress func()) *input {
 	return &input{file: file, terminal: t, progress: progress,
-		endAt: AtEnd, room: make(chan struct{})}
+		endAt: noEnd, room: make(chan struct{})}
 }
 
-// write accepts data at offset and returns how far all input is accepted. It
-// waits while InputWindow bytes are ahead of the program.
-func (in *input) write(ctx context.Context, offset uint64, data []byte) (uint64, error) {
+// write accepts data at an offset, nil for behind all that is accepted, and returns how
+// far all input is accepted. It waits while InputWindow bytes are ahead of the program.
+func (in *input) write(ctx context.Context, at *uint64, data []byte) (uint64, error) {
 	for {
-		accepted, rest, room, err := in.accept(offset, data)
+		accepted, rest, room, err := in.accept(at, data)
 		if err != nil || len(rest) == 0 {
 			return accepted, err
 		}
-		offset, data = accepted, rest
+		at, data = &accepted, rest
 		select {
 		case <-room:
 		case <-ctx.Done():
@@ -83,7 +83,7 @@ func (in *input) write(ctx context.Context, offset uint64, data []byte) (uint64,
 }
 
 // accept takes what there is room for, and returns the rest.
-func (in *input) accept(offset uint64, data []byte) (accepted uint64, rest []byte, room <-chan struct{}, err error) {
+func (in *input) accept(at *uint64, data []byte) (accepted uint64, rest []byte, room <-chan struct{}, err error) {
 	in.mu.Lock()
 	tell := false
 	defer func() {
@@ -92,8 +92,9 @@ func (in *input) accept(offset uint64, data []byte) (accepted uint64, rest []byt
 			in.progress()
 		}
 	}()
-	if offset == AtEnd {
-		offset = in.accepted
+	offset := in.accepted
+	if at != nil {
+		offset = *at
 	}
 	if offset > in.accepted {
 		if in.broken {
@@ -130,8 +131,9 @@ func (in *input) feed(data []byte) {
 	}
 }
 
-// closeAt puts the end of file after the byte before offset.
-func (in *input) closeAt(offset uint64) error {
+// closeAt puts the end of file after the byte before an offset, nil for after all that
+// is accepted.
+func (in *input) closeAt(at *uint64) error {
 	in.mu.Lock()
 	tell := false
 	defer func() {
@@ -140,8 +142,9 @@ func (in *input) closeAt(offset uint64) error {
 			in.progress()
 		}
 	}()
-	if offset == AtEnd {
-		offset = in.accepted
+	offset := in.accepted
+	if at != nil {
+		offset = *at
 	}
 	switch {
 	case in.broken:
@@ -194,26 +197,39 @@ func (in *input) offset() uint64 {
 }
 
 // WriteInput gives the program bytes for its stdin or terminal; offset is the
-// place of the first in all input, or AtEnd. What was accepted before is ignored. It
+// place of the first in all input. What was accepted before is ignored. It
 // returns how far the input is accepted, also with an error, and waits while
 // InputWindow bytes are ahead of the program. Errors: ErrNoInput,
 // ErrInputClosed, *outlog.OffsetError for a hole, the context's cause.
 func (p *Process) WriteInput(ctx context.Context, offset uint64, data []byte) (accepted uint64, err error) {
+	return p.writeInput(ctx, &offset, data)
+}
+
+// AppendInput is WriteInput behind all input that was accepted.
+func (p *Process) AppendInput(ctx context.Context, data []byte) (accepted uint64, err error) {
+	return p.writeInput(ctx, nil, data)
+}
+
+func (p *Process) writeInput(ctx context.Context, at *uint64, data []byte) (accepted uint64, err error) {
 	if p.input == nil {
 		return 0, ErrNoInput
 	}
-	return p.input.write(ctx, offset, data)
+	return p.input.write(ctx, at, data)
 }
 
-// CloseInput ends the program's stdin after offset bytes, or after all accepted
-// with AtEnd. On a terminal it types the end-of-file character, twice where a line was
+// CloseInput ends the program's stdin after offset bytes. On a terminal it types the end-of-file character, twice where a line was
 // begun, and more input may follow. It never waits; repeating it does no harm.
 // Errors: ErrNoInput, *outlog.OffsetError past what was accepted, *InvalidError before it.
-func (p *Process) CloseInput(offset uint64) error {
+func (p *Process) CloseInput(offset uint64) error { return p.closeInput(&offset) }
+
+// EndInput is CloseInput after all input that was accepted.
+func (p *Process) EndInput() error { return p.closeInput(nil) }
+
+func (p *Process) closeInput(at *uint64) error {
 	if p.input == nil {
 		return ErrNoInput
 	}
-	return p.input.closeAt(offset)
+	return p.input.closeAt(at)
 }
 
 // InputOffset is how many bytes of input were accepted.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"syscall"
@@ -85,17 +86,21 @@ func TestInputIsTakenOnceHoweverOftenItIsSent(t *testing.T) {
 		offset uint64
 		data   string
 		want   uint64
-	}{{0, "abc", 3}, {0, "abc", 3}, {1, "bcdef", 6}, {2, "c", 6}, {6, "", 6}, {AtEnd, "g", 7}} {
+	}{{0, "abc", 3}, {0, "abc", 3}, {1, "bcdef", 6}, {2, "c", 6}, {6, "", 6}, {6, "g", 7}} {
 		if got, err := p.WriteInput(t.Context(), send.offset, []byte(send.data)); err != nil || got != send.want {
 			t.Fatalf("%+v: %d, %v", send, got, err)
 		}
 	}
 	var hole *outlog.OffsetError
-	if _, err := p.WriteInput(t.Context(), 9, []byte("x")); !errors.As(err, &hole) || hole.End != 7 {
-		t.Fatalf("got %v", err)
-	}
-	if err := p.CloseInput(8); !errors.As(err, &hole) {
-		t.Fatalf("got %v", err)
+	for _, beyond := range []uint64{8, 9, math.MaxInt64, math.MaxUint64} {
+		hole = nil
+		if _, err := p.WriteInput(t.Context(), beyond, []byte("x")); !errors.As(err, &hole) || hole.End != 7 {
+			t.Errorf("writing at %d: got %v", beyond, err)
+		}
+		hole = nil
+		if err := p.CloseInput(beyond); !errors.As(err, &hole) || hole.End != 7 {
+			t.Errorf("closing at %d: got %v", beyond, err)
+		}
 	}
 	var invalid *InvalidError
 	if err := p.CloseInput(6); !errors.As(err, &invalid) {
@@ -137,7 +142,7 @@ func TestInputWaitsForAProgramThatDoesNotRead(t *testing.T) {
 			}()
 			eventually(t, "the window is full", func() bool { return p.InputOffset() >= InputWindow })
 			// Neither closing nor signals wait behind it.
-			if err := p.CloseInput(AtEnd); err != nil {
+			if err := p.EndInput(); err != nil {
 				t.Fatal(err)
 			}
 			if err := p.Signal(syscall.SIGCONT, spawn.Tree); err != nil {

@@ -50,7 +50,7 @@ func TestLastResizeWinsAndReplaysAtItsOffset(t *testing.T) {
 	if err := p.Resize(Size{Rows: 50, Cols: 50}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.WriteInput(t.Context(), AtEnd, []byte("\n")); err != nil {
+	if _, err := p.AppendInput(t.Context(), []byte("\n")); err != nil {
 		t.Fatal(err)
 	}
 	h := listen(t, a)

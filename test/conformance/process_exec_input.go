@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -83,14 +84,22 @@ func (g execCases) InputSentTwiceIsTakenOnce(t *testing.T) {
 
 func (g execCases) InputThatLeavesAGapIsRefused(t *testing.T) {
 	want := refusal{code: codes.OutOfRange, reason: pb.ErrorReason_ERROR_REASON_OFFSET_OUT_OF_RANGE}
-	call := g.exec(t, piped(command("cat")))
-	call.fed = 1
-	call.input([]byte("x"), 1)
-	wantRefusal(t, call.failure(t), want)
-	call = g.exec(t, piped(command("cat")))
-	call.fed = 1
-	call.closeInput()
-	wantRefusal(t, call.failure(t), want)
+	for _, offset := range []uint64{1, math.MaxInt64, math.MaxUint64} {
+		call := g.exec(t, piped(command("cat")))
+		call.fed = offset
+		call.input([]byte("x"), 1)
+		wantRefusal(t, call.failure(t), want)
+		call = g.exec(t, piped(command("cat")))
+		call.fed = offset
+		call.closeInput()
+		wantRefusal(t, call.failure(t), want)
+
+		id := g.exec(t, piped(command("cat"))).out.started.ProcessId
+		_, err := g.process.WriteInput(within(t), &pb.WriteInputRequest{ProcessId: id, Offset: &offset, Data: []byte("x")})
+		wantRefusal(t, err, want)
+		_, err = g.process.CloseInput(within(t), &pb.CloseInputRequest{ProcessId: id, Offset: &offset})
+		wantRefusal(t, err, want)
+	}
 }
 
 func (g execCases) InputForAProcessWithoutStdinIsRefused(t *testing.T) {
