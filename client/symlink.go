@@ -11,7 +11,7 @@ type SymlinkOptions struct {
 	// User is as in FileOptions.
 	User string
 	// Replace puts the link at once in the place of a file or link that is there, but of no
-	// directory; otherwise it fails where the path exists.
+	// directory, FIFO, socket or device; otherwise it fails where the path exists.
 	Replace bool
 }
 

@@ -39,6 +39,18 @@ func TestLink(t *testing.T) {
 	}
 	_, err = f.Link(f.ctx, f.user, "x", "dir", true)
 	wantErr(t, "a folder", err, ErrIsDirectory)
+	for _, special := range []string{"fifo", "socket"} {
+		kind := map[string]uint32{"fifo": unix.S_IFIFO, "socket": unix.S_IFSOCK}[special]
+		if err := unix.Mknod(f.path(special), kind|0o600, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Link(f.ctx, f.user, "x", special, true)
+		wantErr(t, special, err, ErrNotSupportedType)
+		var stat unix.Stat_t
+		if err := unix.Lstat(f.path(special), &stat); err != nil || stat.Mode&unix.S_IFMT != kind {
+			t.Errorf("%s is now of mode %o: %v", special, stat.Mode, err)
+		}
+	}
 	_, err = f.Link(f.ctx, f.user, "x", "new/", true)
 	wantErr(t, "a slash", err, ErrNotDirectory)
 	_, err = f.Link(f.ctx, f.user, "x", "no/such", true)
@@ -51,7 +63,7 @@ func TestLink(t *testing.T) {
 	wantInvalid(t, "NUL", err, "target")
 	_, err = f.Link(f.ctx, f.user, "x", "/", false)
 	wantInvalid(t, "the root", err, "path")
-	f.wantNames(f.home, "dir", "file", "link", "old")
+	f.wantNames(f.home, "dir", "fifo", "file", "link", "old", "socket")
 }
 
 func TestLinkNeedsTheUsersRights(t *testing.T) {

@@ -65,14 +65,21 @@ func (c *copier) replaceable(to place, source Info) error {
 		return err
 	case !c.rules.merge:
 		return unix.EEXIST
-	case old.Type == TypeDirectory:
-		return unix.EISDIR
 	case old.id() == source.id():
 		return errCopyIntoItself
-	case old.Type != TypeRegular && old.Type != TypeSymlink:
-		return ErrNotSupportedType // /dev/null shall stay what it is
 	}
-	return nil
+	return old.replaceable()
+}
+
+// replaceable says why a file or link may not take the place of what is there.
+func (i Info) replaceable() error {
+	switch i.Type {
+	case TypeRegular, TypeSymlink:
+		return nil
+	case TypeDirectory:
+		return unix.EISDIR
+	}
+	return ErrNotSupportedType // /dev/null shall stay what it is
 }
 
 func (c *copier) copyLink(e copyEntry, info Info) error {

@@ -198,12 +198,8 @@ func (x *extractor) replaceable(at place) error {
 		return nil // it has gone just now
 	case err != nil:
 		return err
-	case old.Type == TypeDirectory:
-		return unix.EISDIR
-	case old.Type != TypeRegular && old.Type != TypeSymlink:
-		return ErrNotSupportedType // /dev/null shall stay what it is
 	}
-	return nil
+	return old.replaceable()
 }
 
 // putNode makes a symbolic link, FIFO or device.

@@ -10,8 +10,8 @@ import (
 
 // Link makes a symbolic link at path that says target, which need not exist and
 // is stored as it is. With replace it takes the place of a file or link that is
-// there (but of no folder: ErrIsDirectory) in one step; without, that is
-// fs.ErrExist. The link's folder must exist.
+// there in one step, but of no folder (ErrIsDirectory), FIFO, socket or device
+// (ErrNotSupportedType); without, that is fs.ErrExist. The link's folder must exist.
 func (fsys *FS) Link(ctx context.Context, user, target, path string, replace bool) (Info, error) {
 	acc, err := fsys.account(user)
 	if err != nil {
@@ -39,7 +39,7 @@ func (fsys *FS) Link(ctx context.Context, user, target, path string, replace boo
 		create := func(to place) error { return unix.Symlinkat(target, to.dir, to.name) }
 		err := create(place{at.dir, at.base})
 		if replace && errors.Is(err, unix.EEXIST) {
-			err = replaceEntry(ctx, place{at.dir, at.base}, create)
+			err = replaceWithLink(ctx, place{at.dir, at.base}, create)
 		}
 		if err == nil {
 			info = at.describe(Info{Type: TypeSymlink, LinkTarget: target})
@@ -51,4 +51,15 @@ func (fsys *FS) Link(ctx context.Context, user, target, path string, replace boo
 	}
 	newNames(fsys.accounts).fill(&info)
 	return info, nil
+}
+
+func replaceWithLink(ctx context.Context, at place, create func(place) error) error {
+	old, err := statAt(at.dir, at.name)
+	if err == nil {
+		err = old.replaceable()
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) { // else it has gone just now
+		return err
+	}
+	return replaceEntry(ctx, at, create)
 }
