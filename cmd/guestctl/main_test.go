@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -30,6 +32,9 @@ func runTests(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building: %v\n%s", err, out)
 		return 1
 	}
+	// What the tests start is to have a signal's default action, even if they run
+	// under nohup: Go resets in a child what the program handles.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Unsetenv(envTarget)
 	os.Unsetenv(envToken)
 	os.Unsetenv(envGuestd)
