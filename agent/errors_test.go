@@ -54,6 +54,8 @@ var errorCases = []struct {
 	{&fsapi.PathError{Op: "open", Path: "/f", Err: fs.ErrPermission}, codes.PermissionDenied, "PERMISSION_DENIED", map[string]string{"path": `"/f"`}},
 	{&fsapi.PathError{Op: "write", Path: "/f", Err: unix.EDQUOT}, codes.ResourceExhausted, "DISK_FULL", map[string]string{"errno": "EDQUOT", "path": `"/f"`}},
 	{&fsapi.PathError{Op: "open", Path: "/f", Err: unix.ELOOP}, codes.FailedPrecondition, "LINK_REFUSED", map[string]string{"errno": "ELOOP", "path": `"/f"`}},
+	{&fsapi.PathError{Op: "open", Path: "/f", Err: unix.ENAMETOOLONG}, codes.InvalidArgument, "NAME_TOO_LONG", map[string]string{"errno": "ENAMETOOLONG", "path": `"/f"`}},
+	{&spawn.StartError{Reason: spawn.Other, Path: "/d", Err: unix.ENAMETOOLONG}, codes.InvalidArgument, "NAME_TOO_LONG", map[string]string{"errno": "ENAMETOOLONG", "path": `"/d"`}},
 	{&fsapi.PathError{Op: "open", Path: "/f", Err: unix.EROFS}, codes.FailedPrecondition, "READ_ONLY_FILE_SYSTEM", map[string]string{"errno": "EROFS", "path": `"/f"`}},
 	{&fsapi.PathError{Op: "read", Path: "/f", Err: fsapi.ErrNotSupportedType}, codes.FailedPrecondition, "NOT_A_REGULAR_FILE", map[string]string{"path": `"/f"`}},
 	{&fsapi.PathError{Op: "read", Path: "/f", Err: fsapi.ErrOffsetPastEnd}, codes.OutOfRange, "OFFSET_OUT_OF_RANGE", map[string]string{"path": `"/f"`}},

@@ -118,6 +118,7 @@ var meaningOfReason = map[string][]error{
 	"NOT_A_DIRECTORY":         {syscall.ENOTDIR},
 	"IS_A_DIRECTORY":          {syscall.EISDIR},
 	"NOT_EMPTY":               {syscall.ENOTEMPTY},
+	"NAME_TOO_LONG":           {syscall.ENAMETOOLONG},
 	"PROCESS_NOT_FOUND":       {ErrProcessNotFound},
 	"PROCESS_ENDED":           {os.ErrProcessDone},
 	"CONTEXT_NOT_FOUND":       {ErrContextNotFound},

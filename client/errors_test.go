@@ -51,6 +51,7 @@ func TestErrorsMeanGosOwn(t *testing.T) {
 		},
 		"directory":       {refusal(t, codes.FailedPrecondition, "IS_A_DIRECTORY", nil), []error{syscall.EISDIR}, nil},
 		"not empty":       {refusal(t, codes.FailedPrecondition, "NOT_EMPTY", nil), []error{syscall.ENOTEMPTY}, nil},
+		"long name":       {refusal(t, codes.InvalidArgument, "NAME_TOO_LONG", nil), []error{syscall.ENAMETOOLONG, ErrInvalid}, nil},
 		"disk full":       {refusal(t, codes.ResourceExhausted, "DISK_FULL", nil), []error{syscall.ENOSPC}, nil},
 		"no user":         {refusal(t, codes.NotFound, "USER_NOT_FOUND", nil), []error{ErrUserNotFound}, []error{fs.ErrNotExist}},
 		"process gone":    {refusal(t, codes.NotFound, "PROCESS_NOT_FOUND", nil), []error{ErrProcessNotFound}, []error{fs.ErrNotExist}},

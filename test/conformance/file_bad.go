@@ -96,8 +96,19 @@ func (g fileCases) PathThatIsTooLongIsRefused(t *testing.T) {
 
 func (g fileCases) NameThatIsTooLongIsRefused(t *testing.T) {
 	long := g.folder(t) + "/" + strings.Repeat("n", 300)
-	_, err := g.file.Stat(within(t), &pb.StatRequest{Path: []byte(long)})
-	wantRefusal(t, err, refusal{code: codes.InvalidArgument, errno: "ENAMETOOLONG"})
+	want := refusal{
+		code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_NAME_TOO_LONG, path: long, errno: "ENAMETOOLONG",
+	}
+	for name, call := range g.calls(t, "", long) {
+		if !strings.Contains(name, " path") {
+			continue // of two paths the other is not there, which may be seen first
+		}
+		t.Run(name, func(t *testing.T) { wantRefusal(t, call(), want) })
+	}
+	g.refuseExec(t, command(long), want)
+	g.refuseExec(t, in(long, command("true")), want)
+	_, err := g.openExecution(within(t), &pb.ExecuteRequest{Language: "bash", Code: ":", Cwd: []byte(long)})
+	wantRefusal(t, err, want)
 }
 
 func (g fileCases) UserThatIsNotThereIsTold(t *testing.T) {

@@ -270,7 +270,7 @@ type EventReader struct {
 	ReaderId string `protobuf:"bytes,1,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
 	// How long a live connection may stand still with the log full. Absent: as long as it likes. Zero is refused.
 	StallTimeout *durationpb.Duration `protobuf:"bytes,2,opt,name=stall_timeout,json=stallTimeout,proto3" json:"stall_timeout,omitempty"`
-	// How long its place is kept after its connection broke. Absent: 60 s. At most 24 h.
+	// How long its place is kept after its connection broke. Absent: 60 s. Zero: not at all. At most 24 h.
 	ReconnectGrace *durationpb.Duration `protobuf:"bytes,3,opt,name=reconnect_grace,json=reconnectGrace,proto3" json:"reconnect_grace,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -338,7 +338,8 @@ type ExecuteRequest struct {
 	Language string `protobuf:"bytes,3,opt,name=language,proto3" json:"language,omitempty"`
 	// The code, valid UTF-8; at most 7 MiB. Code that is empty or white space only is INVALID_ARGUMENT.
 	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
-	// How long it may run, from `started` on and with waits for input; then it is interrupted. Absent: 60 s. Zero: for ever.
+	// How long it may run, from `started` on and with waits for input, not negative; then it is interrupted. Absent: 60 s. Zero: for
+	// ever.
 	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// The client answers `input_request`. Without it, input() raises at once.
 	AllowStdin bool `protobuf:"varint,6,opt,name=allow_stdin,json=allowStdin,proto3" json:"allow_stdin,omitempty"`
@@ -346,7 +347,7 @@ type ExecuteRequest struct {
 	Env []*EnvVar `protobuf:"bytes,7,rep,name=env,proto3" json:"env,omitempty"`
 	// Working directory for this execution only; a relative one starts at the context's own. Empty: the context's own.
 	Cwd []byte `protobuf:"bytes,8,opt,name=cwd,proto3" json:"cwd,omitempty"`
-	// How the events are read.
+	// How the events are read. Absent: without loss, and the reader cannot be come back to.
 	Reader        *EventReader `protobuf:"bytes,9,opt,name=reader,proto3" json:"reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1599,9 +1600,9 @@ type AttachExecutionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The execution.
 	ExecutionId string `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
-	// The first event wanted; 0 is 1, or where this reader_id left off.
+	// The first event wanted; 0 is 1, or where this reader_id left off. One that comes after the next event is OUT_OF_RANGE.
 	FromNumber uint64 `protobuf:"varint,2,opt,name=from_number,json=fromNumber,proto3" json:"from_number,omitempty"`
-	// How they are read.
+	// How they are read. Absent: without loss, and the reader cannot be come back to.
 	Reader        *EventReader `protobuf:"bytes,3,opt,name=reader,proto3" json:"reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1711,7 +1712,7 @@ type AcknowledgeExecutionRequest struct {
 	ExecutionId string `protobuf:"bytes,1,opt,name=execution_id,json=executionId,proto3" json:"execution_id,omitempty"`
 	// The reader.
 	ReaderId string `protobuf:"bytes,2,opt,name=reader_id,json=readerId,proto3" json:"reader_id,omitempty"`
-	// All events up to this number have arrived.
+	// All events up to this number have arrived; one not sent yet is OUT_OF_RANGE.
 	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -29,9 +29,10 @@
 // request_id. Calls that start or change something take a request id made by the client: 1 to 128 printable
 // ASCII characters, or empty for none. Its scope is one guestd instance (SystemService.GetInfo tells its
 // instance_id) and one method. A call whose id is known already does not do the work again: it waits for the first
-// call's outcome and answers the same; Exec and Start attach to the process, Execute replays the execution from its first
-// event. The same id with a different request is ALREADY_EXISTS with reason REQUEST_ID_REUSED. A start that failed is not
-// remembered. An id lives as long as what it started is listed, and is forgotten when guestd restarts.
+// call's outcome and answers the same; Exec attaches to the process, Execute replays the execution from its first
+// event. The same id with a different request is ALREADY_EXISTS with reason REQUEST_ID_REUSED; what a stream carries behind its
+// header is not compared. A start that failed is not remembered. An id lives as long as what it started is listed; that of a
+// change to files for ten minutes, the newest 10,000 of each method (of Extract 100). A restart of guestd forgets all.
 
 package guestdv1
 
@@ -53,7 +54,8 @@ const (
 // ErrorReason lists the reasons of guestd's errors. A failed call carries a google.rpc.ErrorInfo with the domain "guestd",
 // the reason (the name below without its ERROR_REASON_ prefix, e.g. "COMMAND_NOT_FOUND"), and metadata where it is known:
 // "errno" (the kernel's symbol, e.g. "ENOENT"), "path" (quoted as Go's %q does, cut to 1 KiB) and "field" (the
-// request's field that is at fault, e.g. "spec.cwd"). Status message and details together are at most 4 KiB.
+// request's field that is at fault, e.g. "spec.env[2].name"; in a stream's messages without the oneof's member around it, so that
+// Exec names fields as Start does). Status message and details together are at most 4 KiB.
 type ErrorReason int32
 
 const (
@@ -135,6 +137,9 @@ const (
 	ErrorReason_ERROR_REASON_NO_INPUT_REQUEST ErrorReason = 37
 	// ABORTED: the reader stood still longer than its stall_timeout.
 	ErrorReason_ERROR_REASON_STALLED ErrorReason = 38
+	// INVALID_ARGUMENT: a name in the path that metadata "path" tells, or a link's target, is longer than the guest's kernel or file
+	// system takes (ENAMETOOLONG).
+	ErrorReason_ERROR_REASON_NAME_TOO_LONG ErrorReason = 39
 )
 
 // Enum value maps for ErrorReason.
@@ -179,6 +184,7 @@ var (
 		36: "ERROR_REASON_READ_ONLY_FILE_SYSTEM",
 		37: "ERROR_REASON_NO_INPUT_REQUEST",
 		38: "ERROR_REASON_STALLED",
+		39: "ERROR_REASON_NAME_TOO_LONG",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":             0,
@@ -220,6 +226,7 @@ var (
 		"ERROR_REASON_READ_ONLY_FILE_SYSTEM":   36,
 		"ERROR_REASON_NO_INPUT_REQUEST":        37,
 		"ERROR_REASON_STALLED":                 38,
+		"ERROR_REASON_NAME_TOO_LONG":           39,
 	}
 )
 
@@ -322,7 +329,7 @@ const file_guestd_v1_common_proto_rawDesc = "" +
 	"\x06EnvVar\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
-	"\x05unset\x18\x03 \x01(\bR\x05unset*\xaf\n" +
+	"\x05unset\x18\x03 \x01(\bR\x05unset*\xcf\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
@@ -364,7 +371,8 @@ const file_guestd_v1_common_proto_rawDesc = "" +
 	"\x17ERROR_REASON_CRASH_LOOP\x10#\x12&\n" +
 	"\"ERROR_REASON_READ_ONLY_FILE_SYSTEM\x10$\x12!\n" +
 	"\x1dERROR_REASON_NO_INPUT_REQUEST\x10%\x12\x18\n" +
-	"\x14ERROR_REASON_STALLED\x10&B*Z(guestd.internal/proto/guestd/v1;guestdv1b\x06proto3"
+	"\x14ERROR_REASON_STALLED\x10&\x12\x1e\n" +
+	"\x1aERROR_REASON_NAME_TOO_LONG\x10'B*Z(guestd.internal/proto/guestd/v1;guestdv1b\x06proto3"
 
 var (
 	file_guestd_v1_common_proto_rawDescOnce sync.Once

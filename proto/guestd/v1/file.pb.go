@@ -642,13 +642,14 @@ type FileServiceListRequest struct {
 	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	// The directory; a link to one is followed.
 	Path []byte `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// Levels below the directory: 1 (also said by 0) is its entries, 2 those of its subdirectories too, and so on.
+	// Levels below the directory, at most 256: 1 (also said by 0) is its entries, 2 those of its subdirectories too, and so on.
 	// Links to directories are never entered.
 	Depth uint32 `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"`
 	// Leave out entries whose name begins with a dot, and what is below them.
 	SkipHidden bool `protobuf:"varint,4,opt,name=skip_hidden,json=skipHidden,proto3" json:"skip_hidden,omitempty"`
 	// Only entries whose name (or, for a glob with a slash, path below the directory) matches one of these globs; `**` matches any
-	// number of levels. Directories are entered whether they match or not. None: all entries.
+	// number of levels. Directories are entered whether they match or not. None: all entries. A list of globs has at most 1,000 of
+	// them and 64 KiB in all.
 	Include [][]byte `protobuf:"bytes,5,rep,name=include,proto3" json:"include,omitempty"`
 	// Leave out entries that match one of these globs, and what is below them.
 	Exclude       [][]byte `protobuf:"bytes,6,rep,name=exclude,proto3" json:"exclude,omitempty"`
@@ -952,6 +953,7 @@ type ReadRequest struct {
 	// First byte wanted; beyond the end it is OUT_OF_RANGE, exactly at the end the answer is empty.
 	Offset uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
 	// How many bytes at most. Absent: to the end as it is when it is reached, which for a growing file may be later than at the start.
+	// A character device, which has no end, is read with a length only.
 	Length        *uint64 `protobuf:"varint,4,opt,name=length,proto3,oneof" json:"length,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2083,7 +2085,7 @@ type LinkRequest struct {
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The user.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	// Where the link leads, stored as it is; it need not exist.
+	// Where the link leads, stored as it is, at most 4,095 bytes; it need not exist.
 	Target []byte `protobuf:"bytes,3,opt,name=target,proto3" json:"target,omitempty"`
 	// The link's own path.
 	Path []byte `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
@@ -2207,7 +2209,7 @@ func (x *LinkResponse) GetInfo() *FileInfo {
 // ExtendedAttribute is one extended attribute.
 type ExtendedAttribute struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its whole name, e.g. "user.origin".
+	// Its whole name, at most 255 bytes, e.g. "user.origin": in the namespace "user.".
 	Name []byte `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its value, at most 64 KiB.
 	Value         []byte `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
@@ -3348,7 +3350,7 @@ type ExtractRequest_Header struct {
 }
 
 type ExtractRequest_Data struct {
-	// A piece of the tar stream.
+	// A piece of the tar stream, of any size up to the message limit.
 	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"`
 }
 
@@ -3413,7 +3415,7 @@ type SearchRequest struct {
 	Include [][]byte `protobuf:"bytes,3,rep,name=include,proto3" json:"include,omitempty"`
 	// Not these, nor what is below them.
 	Exclude [][]byte `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`
-	// Regular expression (RE2 syntax) that lines must match. Absent: search for names only.
+	// Regular expression (RE2 syntax, at most 4,096 bytes) that lines must match. Absent: search for names only.
 	Pattern *string `protobuf:"bytes,5,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"`
 	// The pattern matches without regard to case.
 	IgnoreCase bool `protobuf:"varint,6,opt,name=ignore_case,json=ignoreCase,proto3" json:"ignore_case,omitempty"`

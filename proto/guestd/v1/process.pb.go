@@ -186,7 +186,8 @@ func (OutputMode) EnumDescriptor() ([]byte, []int) {
 	return file_guestd_v1_process_proto_rawDescGZIP(), []int{2}
 }
 
-// OnDisconnect says what becomes of a process when the call that started it is cancelled, times out or is lost.
+// OnDisconnect says what becomes of a process when the call that started it, or the last one attached to it, is cancelled, times
+// out or is lost.
 type OnDisconnect int32
 
 const (
@@ -194,7 +195,8 @@ const (
 	OnDisconnect_ON_DISCONNECT_UNSPECIFIED OnDisconnect = 0
 	// The process goes on; it can be attached to.
 	OnDisconnect_ON_DISCONNECT_KEEP OnDisconnect = 1
-	// The process's tree is killed, as a time-out does it, once reconnect_grace has passed without a reader.
+	// The process's tree is killed, as a time-out does it, once reconnect_grace has passed without a reader; for Run, which has
+	// none, at once.
 	OnDisconnect_ON_DISCONNECT_KILL OnDisconnect = 2
 )
 
@@ -699,7 +701,7 @@ type ProcessSpec struct {
 	Terminal *TerminalSize `protobuf:"bytes,9,opt,name=terminal,proto3" json:"terminal,omitempty"`
 	// How stdout and stderr are collected, where it has no terminal.
 	Output OutputMode `protobuf:"varint,10,opt,name=output,proto3,enum=guestd.v1.OutputMode" json:"output,omitempty"`
-	// How long it may run; then its tree gets SIGTERM, and SIGKILL after kill_grace. Absent or zero: for ever.
+	// How long it may run, not negative; then its tree gets SIGTERM, and SIGKILL after kill_grace. Absent or zero: for ever.
 	Timeout *durationpb.Duration `protobuf:"bytes,11,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// Time between SIGTERM and SIGKILL. Absent: 2 s. Zero: SIGKILL at once. At most 1 h.
 	KillGrace *durationpb.Duration `protobuf:"bytes,12,opt,name=kill_grace,json=killGrace,proto3" json:"kill_grace,omitempty"`
@@ -713,7 +715,7 @@ type ProcessSpec struct {
 	Limits []*ResourceLimit `protobuf:"bytes,16,rep,name=limits,proto3" json:"limits,omitempty"`
 	// Labels for List's filter: at most 64, keys of 1 to 128 bytes and values of at most 1,024.
 	Labels map[string]string `protobuf:"bytes,17,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// What becomes of it when the starting call is lost.
+	// What becomes of it when the call that started it, or the last one attached to it, is lost.
 	OnDisconnect OnDisconnect `protobuf:"varint,18,opt,name=on_disconnect,json=onDisconnect,proto3,enum=guestd.v1.OnDisconnect" json:"on_disconnect,omitempty"`
 	// How much output each stream's log keeps, 64 KiB to 64 MiB. Absent: 4 MiB.
 	LogLimitBytes *uint64 `protobuf:"varint,19,opt,name=log_limit_bytes,json=logLimitBytes,proto3,oneof" json:"log_limit_bytes,omitempty"`
@@ -1059,7 +1061,7 @@ type ExecStart struct {
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// What to run.
 	Spec *ProcessSpec `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`
-	// How its output is read.
+	// How its output is read. Absent: without loss, and it cannot be come back to.
 	Reader        *OutputReader `protobuf:"bytes,3,opt,name=reader,proto3" json:"reader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1121,7 +1123,7 @@ type ProcessAttach struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The process.
 	ProcessId string `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
-	// How its output is read.
+	// How its output is read. Absent: without loss, and it cannot be come back to.
 	Reader *OutputReader `protobuf:"bytes,2,opt,name=reader,proto3" json:"reader,omitempty"`
 	// Where to start, a stream each. A stream left out starts where this reader_id left off, or at 0 for a new one. An offset
 	// already dropped is answered with a gap; one beyond what was written is OUT_OF_RANGE.
@@ -1512,8 +1514,11 @@ type ProcessRequest_Signal struct {
 }
 
 type ProcessRequest_Ack struct {
-	// Everything before this offset of the stream has arrived and need not be kept for this reader. A client that never
-	// acknowledges counts as having acknowledged all but the last 1 MiB sent.
+	// Everything before this offset of the stream has arrived and need not be kept for this reader; one beyond what was sent is
+	// OUT_OF_RANGE. A client that never acknowledges counts as having acknowledged all but the last 1 MiB sent (or half the
+	// log's limit, where that is less); it counts as such a client from half a second after a stream's first byte was sent, and
+	// until then nothing is taken for acknowledged. An acknowledgement of any stream says that this client acknowledges; one of
+	// the offset that the stream began at says so ahead of all output.
 	Ack *StreamOffset `protobuf:"bytes,7,opt,name=ack,proto3,oneof"`
 }
 

@@ -75,7 +75,7 @@ type GetInfoResponse struct {
 	BootId string `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// When guestd started, by the guest's clock.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// What this guestd serves, e.g. "cgroup.kill", "python". Names are stable; their absence means no.
+	// What this guestd serves, e.g. "code", "cgroup.kill". Names are stable; their absence means no.
 	Features []string `protobuf:"bytes,7,rep,name=features,proto3" json:"features,omitempty"`
 	// What is not to be had for want of rights or kernel support, a sentence each.
 	Degraded []string `protobuf:"bytes,8,rep,name=degraded,proto3" json:"degraded,omitempty"`
@@ -390,7 +390,7 @@ func (x *Environment) GetVariables() []*EnvVar {
 // ConfigureRequest changes settings.
 type ConfigureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name or uid of the default user; empty is guestd's own choice.
+	// The default user, as ProcessSpec.user; empty is guestd's own choice. Absent leaves it, as for the others here.
 	DefaultUser *string `protobuf:"bytes,1,opt,name=default_user,json=defaultUser,proto3,oneof" json:"default_user,omitempty"`
 	// The environment of all processes and contexts started from now on.
 	Environment *Environment `protobuf:"bytes,2,opt,name=environment,proto3" json:"environment,omitempty"`
@@ -565,7 +565,7 @@ func (x *StepOutcome) GetDuration() *durationpb.Duration {
 // PrepareSnapshotRequest asks for a state worth saving.
 type PrepareSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long new starts are refused at most, if no Resume comes. Absent: 60 s.
+	// How long new starts are refused at most, if no Resume comes; more than zero. Absent: 60 s.
 	Hold          *durationpb.Duration `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -659,7 +659,7 @@ type ResumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of this resumption, made by the host: the same name again does nothing and answers the same. Not empty.
 	Generation string `protobuf:"bytes,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	// The time to set the clock to.
+	// The time to set the clock to. Absent leaves it.
 	WallClock *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=wall_clock,json=wallClock,proto3" json:"wall_clock,omitempty"`
 	// Fresh randomness for the kernel, 32 to 512 bytes, or empty.
 	Entropy []byte `protobuf:"bytes,3,opt,name=entropy,proto3" json:"entropy,omitempty"`
@@ -667,7 +667,7 @@ type ResumeRequest struct {
 	HostName *string `protobuf:"bytes,4,opt,name=host_name,json=hostName,proto3,oneof" json:"host_name,omitempty"`
 	// New environment; absent leaves it.
 	Environment *Environment `protobuf:"bytes,5,opt,name=environment,proto3" json:"environment,omitempty"`
-	// New token; absent leaves it.
+	// New token, as ConfigureRequest.token; absent leaves it.
 	Token         *string `protobuf:"bytes,6,opt,name=token,proto3,oneof" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1288,7 +1288,7 @@ type TunnelOpen struct {
 	//	*TunnelOpen_Port
 	//	*TunnelOpen_UnixPath
 	Endpoint isTunnelOpen_Endpoint `protobuf_oneof:"endpoint"`
-	// As whom a Unix socket is connected to.
+	// As whom a Unix socket is connected to, as ProcessSpec.user; empty is the default user.
 	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1366,7 +1366,7 @@ type TunnelOpen_Port struct {
 }
 
 type TunnelOpen_UnixPath struct {
-	// A Unix socket's path.
+	// A Unix socket's path, absolute and at most 107 bytes.
 	UnixPath []byte `protobuf:"bytes,2,opt,name=unix_path,json=unixPath,proto3,oneof"`
 }
 
@@ -1622,7 +1622,7 @@ func (*TunnelResponse_CloseWrite) isTunnelResponse_Event() {}
 // ShutdownRequest asks for guestd's end.
 type ShutdownRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How long running calls get to end by themselves. Absent: what guestd was started with (2 s).
+	// How long running calls get to end by themselves, 0 to 10 s. Absent: what guestd was started with (2 s).
 	Drain *durationpb.Duration `protobuf:"bytes,1,opt,name=drain,proto3" json:"drain,omitempty"`
 	// Flush file systems (sync(2)) at the end.
 	Sync          bool `protobuf:"varint,2,opt,name=sync,proto3" json:"sync,omitempty"`
