@@ -17,7 +17,14 @@ type eventPlace struct {
 	missing int
 	// unacknowledged is how many bytes of events have come since the last acknowledgement.
 	unacknowledged int
+	// acknowledged: there was one.
+	acknowledged bool
 }
+
+// firstAckBytes is after how many bytes of events the first acknowledgement is due. It comes early:
+// guestd takes a reader that says nothing for half a second for one that never does, and lets go of
+// what is on its way. A short execution needs none.
+const firstAckBytes = 16 << 10
 
 // advance tells whether an event is new, and takes from a piece of data what is not.
 func (p *eventPlace) advance(e *guestdv1.ExecutionEvent) bool {
@@ -46,10 +53,14 @@ func (p *eventPlace) advance(e *guestdv1.ExecutionEvent) bool {
 // of it again.
 func (p *eventPlace) acknowledge(bytes int) uint64 {
 	p.unacknowledged += bytes
-	if p.missing > 0 || p.unacknowledged < ackBytes {
+	due := ackBytes
+	if !p.acknowledged {
+		due = firstAckBytes
+	}
+	if p.missing > 0 || p.unacknowledged < due {
 		return 0
 	}
-	p.unacknowledged = 0
+	p.unacknowledged, p.acknowledged = 0, true
 	return p.last
 }
 

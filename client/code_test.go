@@ -144,6 +144,18 @@ func TestExecutionThatGuestdBreaks(t *testing.T) {
 	}
 }
 
+func TestEventsAreAcknowledgedEarlyAndThenInSteps(t *testing.T) {
+	place := eventPlace{last: 7}
+	for i, due := range []int{firstAckBytes, ackBytes, ackBytes} {
+		if number := place.acknowledge(due - 1); number != 0 {
+			t.Errorf("acknowledgement %d, up to %d, came a byte early", i+1, number)
+		}
+		if number := place.acknowledge(1); number != 7 {
+			t.Errorf("acknowledgement %d is up to %d, want 7", i+1, number)
+		}
+	}
+}
+
 func TestCodeIsCheckedBeforeItIsSent(t *testing.T) {
 	c := dialTest(t, "unix:///nonexistent")
 	for name, request := range map[string]CodeRequest{

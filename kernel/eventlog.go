@@ -201,6 +201,9 @@ func (l *eventLog) isBlocked() (blocked bool, until time.Time) {
 		if r.heldSince.IsZero() {
 			r.heldSince = now
 		}
+		if heardBy := r.heardBy(); !r.acks && now.Before(heardBy) {
+			until = earliest(until, heardBy)
+		}
 		stalls := r.heldSince.Add(r.stall)
 		switch {
 		case r.stall == 0:

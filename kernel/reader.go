@@ -18,6 +18,10 @@ const (
 	// unacknowledged is how many bytes of what was sent last count as not having
 	// arrived while a reader acknowledges nothing; half of the log's limit at most.
 	unacknowledged = 1 << 20
+	// silence is for how long a reader that may come back acknowledges nothing, from
+	// its first event on, before it counts as one that never does. Until then all that
+	// was sent may be lost with its connection.
+	silence = 500 * time.Millisecond
 	// maxAbsent bounds the places that a log keeps for readers that are gone.
 	maxAbsent = 64
 	maxID     = 128 // characters of a reader's or request's id
@@ -93,6 +97,7 @@ type EventReader struct {
 	pending   holder // up to here it has been handed out, which the next call of Next confirms
 	acks      bool   // it has acknowledged at least once
 	acked     holder
+	firstSent time.Time // when it was handed its first event; zero before
 	heldSince time.Time // since when it holds the writer back; zero when it does not
 	why       error     // why left is closed
 }
@@ -163,10 +168,9 @@ func (l *eventLog) index(number uint64) int {
 }
 
 // place is up to where the reader has everything for certain: what it has
-// acknowledged or, as long as it has not acknowledged anything, all but the last
-// of what was sent.
+// acknowledged or, if it is one that never does, all but the last of what was sent.
 func (r *EventReader) place() holder {
-	if r.acks {
+	if r.acks || time.Now().Before(r.heardBy()) {
 		return r.acked
 	}
 	window := uint64(min(unacknowledged, r.log.limit/2))
@@ -184,6 +188,15 @@ func (r *EventReader) place() holder {
 		return holder{next: r.sent.next, bytes: bytes}
 	}
 	return holder{next: min(r.log.entries[i].Number, r.sent.next), bytes: bytes}
+}
+
+// heardBy is by when a reader that acknowledges has done so, or zero for one that
+// has nothing to acknowledge yet or no id to do it with.
+func (r *EventReader) heardBy() time.Time {
+	if r.id == "" || r.firstSent.IsZero() {
+		return time.Time{}
+	}
+	return r.firstSent.Add(silence)
 }
 
 // First is the number of the first event that the reader was attached at.
@@ -230,6 +243,9 @@ func (r *EventReader) take() (Event, <-chan struct{}, error) {
 		return Event{}, l.changed, nil
 	}
 	e := &l.entries[i]
+	if r.firstSent.IsZero() {
+		r.firstSent = time.Now()
+	}
 	r.pending = holder{next: e.Number + 1, bytes: e.written}
 	l.delivered = max(l.delivered, e.Number)
 	return e.event(), nil, nil

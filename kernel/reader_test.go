@@ -110,7 +110,10 @@ func TestWhatWasSentLastMayBeOnItsWay(t *testing.T) {
 	l := newEventLog(limit, time.Hour)
 	r := attach(t, l, ReaderOptions{ID: "r"})
 	text := strings.Repeat("x", maxText)
-	for i := range 400 { // 25 MiB through a log of 8
+	l.append(Stdout{Text: text})
+	next(t, r)
+	r.firstSent = r.firstSent.Add(-silence)
+	for i := range 399 { // 25 MiB through a log of 8
 		l.append(Stdout{Text: text})
 		next(t, r)
 		if i%100 == 0 {
@@ -131,6 +134,31 @@ func TestWhatWasSentLastMayBeOnItsWay(t *testing.T) {
 		if event := next(t, again); event.Number != n || event.Body != (Stdout{Text: text}) {
 			t.Fatalf("event %d is %d, %T", n, event.Number, event.Body)
 		}
+	}
+}
+
+func TestReaderThatMayStillAcknowledgeLosesNothing(t *testing.T) {
+	l := newEventLog(1000, time.Hour)
+	r := attach(t, l, ReaderOptions{ID: "r"})
+	fill(l, 5, 400)
+	for range 5 {
+		next(t, r)
+	}
+	_, _, _ = r.take() // confirms, and hands out nothing
+	if blocked, until := l.blocked(); !blocked || !until.Equal(r.firstSent.Add(silence)) {
+		t.Errorf("blocked %v until %v, want until it counts as silent", blocked, until)
+	}
+	r.Close() // nothing of it has arrived
+	again := attach(t, l, ReaderOptions{ID: "r"})
+	for number := range uint64(5) {
+		if event := next(t, again); event.Number != number+1 {
+			t.Fatalf("event %d came, want %d", event.Number, number+1)
+		}
+	}
+	_, _, _ = again.take()
+	again.firstSent = again.firstSent.Add(-silence)
+	if isBlocked(l) {
+		t.Error("a reader that never acknowledges holds back what it was sent")
 	}
 }
 
