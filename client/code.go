@@ -172,23 +172,5 @@ func (x *Execution) mend(err error) error {
 	if !broken(broke) || x.place.last == 0 {
 		return broke // before the header it is not known whether the code was taken
 	}
-	deadline := time.Now().Add(reconnectPatience)
-	backoff := minBackoff
-	for {
-		err := x.reopen()
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, errors.ErrUnsupported):
-			return broke
-		case !broken(err):
-			return fmt.Errorf("coming back after %w: %w", broke, err)
-		case time.Now().After(deadline):
-			return fmt.Errorf("giving up to come back: %w", err)
-		}
-		if !pause(x.ctx, backoff) {
-			return context.Cause(x.ctx)
-		}
-		backoff = min(2*backoff, maxBackoff)
-	}
+	return comeBack(x.ctx, broke, x.reopen)
 }

@@ -80,9 +80,9 @@ type link struct {
 }
 
 // openLink opens a stream for a first request, which it does not send yet.
-func (c *Client) openLink(ctx context.Context, first *guestdv1.ProcessRequest, options ...grpc.CallOption) (*link, error) {
+func (c *Client) openLink(ctx context.Context, first *guestdv1.ProcessRequest) (*link, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stream, err := c.openStream(ctx, first, options)
+	stream, err := c.openStream(ctx, first)
 	if err != nil {
 		err = fromCall(ctx, err)
 		cancel(err)
@@ -91,11 +91,11 @@ func (c *Client) openLink(ctx context.Context, first *guestdv1.ProcessRequest, o
 	return &link{stream: stream, ctx: ctx, cancel: cancel}, nil
 }
 
-func (c *Client) openStream(ctx context.Context, first *guestdv1.ProcessRequest, options []grpc.CallOption) (processStream, error) {
+func (c *Client) openStream(ctx context.Context, first *guestdv1.ProcessRequest) (processStream, error) {
 	if first.GetAttach() != nil {
-		stream, err := c.processes.Attach(ctx, options...)
+		stream, err := c.processes.Attach(ctx)
 		return newEventStream(stream, attachRequest, &guestdv1.AttachResponse{}), err
 	}
-	stream, err := c.processes.Exec(ctx, options...)
+	stream, err := c.processes.Exec(ctx)
 	return newEventStream(stream, execRequest, &guestdv1.ExecResponse{}), err
 }

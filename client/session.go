@@ -10,14 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc"
-
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
-
-// reconnectPatience is how long a session goes on trying to come back after its connection broke:
-// guestd keeps its place for as long, since requests leave reconnect_grace at its default.
-const reconnectPatience = time.Minute
 
 // killPatience is how long a cancelled session waits for the end of the tree that it has killed.
 const killPatience = 5 * time.Second
@@ -65,9 +59,9 @@ func (c *Client) newSession(ctx context.Context, reader *guestdv1.OutputReader, 
 func newReader() *guestdv1.OutputReader { return &guestdv1.OutputReader{ReaderId: rand.Text()} }
 
 // open opens a link: Exec as long as no process is known, Attach from then on.
-func (s *session) open(options ...grpc.CallOption) error {
+func (s *session) open() error {
 	first := s.firstRequest()
-	l, err := s.client.openLink(s.ctx, first, options...)
+	l, err := s.client.openLink(s.ctx, first)
 	if err != nil {
 		return err
 	}
@@ -155,7 +149,7 @@ func (s *session) run() error {
 		if err == nil || !broken(err) || (s.exit != nil && !s.attach.GetFollowAfterExit()) {
 			return s.finish(err)
 		}
-		if err := s.reconnect(err); err != nil {
+		if err := comeBack(s.ctx, err, s.open); err != nil {
 			return s.finish(err)
 		}
 	}
@@ -245,29 +239,6 @@ func (s *session) linkError(err error) error {
 		return err
 	}
 	return fromCall(s.ctx, err)
-}
-
-// reconnect opens a new link after one broke, until guestd answers or patience ends.
-func (s *session) reconnect(broke error) error {
-	deadline := time.Now().Add(reconnectPatience)
-	backoff := minBackoff
-	for {
-		err := s.open()
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, errors.ErrUnsupported):
-			return broke // this guestd cannot be come back to
-		case !broken(err):
-			return fmt.Errorf("coming back after %w: %w", broke, err)
-		case time.Now().After(deadline):
-			return fmt.Errorf("giving up to come back: %w", err)
-		}
-		if !pause(s.ctx, backoff) {
-			return context.Cause(s.ctx)
-		}
-		backoff = min(2*backoff, maxBackoff)
-	}
 }
 
 // cancelled is called when the user's context is done: it kills the tree and lets run see its end,
