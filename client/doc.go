@@ -19,5 +19,6 @@
 //
 // Goroutines: the connection's belong to the Client and end with Close. A started Cmd or Attachment
 // owns up to three (events, input, requests); they end before Wait returns, save for the one that
-// reads the user's Stdin, which ends when that Read does. Readers, writers and executions own none.
+// reads the user's Stdin, which ends when that Read does. An Execution owns one at a time, which
+// acknowledges and ends before Events does. Readers, writers and watchers own none.
 package client

@@ -4,8 +4,9 @@
 // A guest's stream is hostile until proven otherwise. [Unpack] opens every directory by itself and
 // never through a link (os.Root and a look at each name), so that no entry lands outside the
 // directory, whatever its name and whatever links there are; it makes no devices, FIFOs or
-// sockets, and sets no set-uid, set-gid or sticky bit. It bounds bytes, entries and depth. Symbolic links are stored as they are and
-// may lead anywhere: whoever follows them later does so at their own risk.
+// sockets, and sets no set-uid, set-gid or sticky bit. It bounds bytes, entries and depth.
+// Symbolic links are stored as they are and may lead anywhere: whoever follows them later does so at
+// their own risk.
 //
 // The package talks to no guest, knows no compression, keeps no owners and no extended attributes,
 // and starts no goroutine. Memory does not depend on the tree. Files that are open during a call
