@@ -189,3 +189,24 @@ func TestContextErrors(t *testing.T) {
 		wantCode(t, statusOf(tt.ctx, tt.err).Err(), tt.code, tt.reason)
 	}
 }
+
+// A client finds what it has written by the same name whatever call carries it.
+func TestFieldsOfHeadersStandByThemselves(t *testing.T) {
+	for in, want := range map[string]string{
+		"spec.cwd":                "spec.cwd",
+		"request.start.spec.user": "spec.user",
+		"attach.process_id":       "process_id",
+		"header.path":             "path",
+		"request.input.data":      "input.data",
+		"request.start":           "start",
+		"request":                 "request",
+		"request_id":              "request_id",
+		"":                        "",
+	} {
+		for _, err := range []error{invalid(in, "is wrong"), &codec.Fault{Field: in, Detail: "is wrong"}} {
+			if got := errorInfo(statusOf(t.Context(), err)).GetMetadata()["field"]; got != want {
+				t.Errorf("%T of %q: field %q, want %q", err, in, got, want)
+			}
+		}
+	}
+}

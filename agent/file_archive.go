@@ -85,9 +85,9 @@ func (s *fileService) Extract(stream guestdv1.FileService_ExtractServer) error {
 	}
 	header := m.GetHeader()
 	if header == nil {
-		return invalid("request.header", "must be the first message of Extract")
+		return invalid("header", "must be the first message of Extract")
 	}
-	if err := checkEnums("header", header); err != nil {
+	if err := checkEnums("", header); err != nil {
 		return err
 	}
 	answer, err := s.extracts.do(stream.Context(), header.GetRequestId(), header, func() (*guestdv1.ExtractResponse, error) {

@@ -19,7 +19,7 @@ func (s *fileService) Write(stream guestdv1.FileService_WriteServer) error {
 	}
 	header := m.GetHeader()
 	if header == nil {
-		return invalid("request.header", "must be the first message of Write")
+		return invalid("header", "must be the first message of Write")
 	}
 	opts, err := writeOptions(header)
 	if err != nil {
@@ -105,10 +105,10 @@ func writeOptions(m *guestdv1.WriteHeader) (fsapi.WriteOptions, error) {
 		opts.Offset = &offset
 		return opts, inPlaceOptions(m)
 	default:
-		return opts, checkEnums("header", m)
+		return opts, checkEnums("", m)
 	}
 	if m.GetOffset() != 0 {
-		return opts, invalid("header.offset", fmt.Sprintf("is %d without WRITE_PLACEMENT_AT_OFFSET", m.GetOffset()))
+		return opts, invalid("offset", fmt.Sprintf("is %d without WRITE_PLACEMENT_AT_OFFSET", m.GetOffset()))
 	}
 	if opts.Append {
 		return opts, inPlaceOptions(m)
@@ -119,10 +119,10 @@ func writeOptions(m *guestdv1.WriteHeader) (fsapi.WriteOptions, error) {
 // inPlaceOptions refuses what only an atomic replacement can promise.
 func inPlaceOptions(m *guestdv1.WriteHeader) error {
 	if m.GetExclusive() {
-		return invalid("header.exclusive", "goes with WRITE_PLACEMENT_REPLACE only")
+		return invalid("exclusive", "goes with WRITE_PLACEMENT_REPLACE only")
 	}
 	if len(m.GetExpectedSha256()) > 0 {
-		return invalid("header.expected_sha256", "goes with WRITE_PLACEMENT_REPLACE only: the bytes are in the file before the sum is known")
+		return invalid("expected_sha256", "goes with WRITE_PLACEMENT_REPLACE only: the bytes are in the file before the sum is known")
 	}
 	return nil
 }

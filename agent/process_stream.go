@@ -69,7 +69,7 @@ func (s *processService) Exec(stream guestdv1.ProcessService_ExecServer) error {
 	}
 	start := first.GetStart()
 	if start == nil {
-		return invalid("request.start", "must be the first message of Exec")
+		return invalid("start", "must be the first message of Exec")
 	}
 	spec, err := processSpec(start.GetSpec())
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *processService) Attach(stream guestdv1.ProcessService_AttachServer) err
 	}
 	attach := first.GetAttach()
 	if attach == nil {
-		return invalid("request.attach", "must be the first message of Attach")
+		return invalid("attach", "must be the first message of Attach")
 	}
 	options, err := attachOptions(attach)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *processService) Attach(stream guestdv1.ProcessService_AttachServer) err
 // firstMessageError is for a call whose first message did not come.
 func firstMessageError(err error, want string) error {
 	if errors.Is(err, io.EOF) {
-		return invalid("request."+want, "must be the first message; there was none")
+		return invalid(want, "must be the first message; there was none")
 	}
 	return err
 }
@@ -165,6 +165,9 @@ func (ps *processStream) serve(p *proc.Process, a *proc.Attachment, header *gues
 			}
 		}()
 		err = ps.events(ctx, a)
+	}
+	if refused := context.Cause(ctx); err != nil && refused != nil && ps.ctx.Err() == nil {
+		err = refused // a request, and not what waited for the next event
 	}
 	cancel(errCallEnded)
 	if err == nil {
@@ -235,7 +238,11 @@ func (r *requestReader) request(ctx context.Context, m *guestdv1.ProcessRequest)
 		if err != nil {
 			return err
 		}
-		return r.attachment.Ack(ack.Stream, ack.Offset)
+		err = r.attachment.Ack(ack.Stream, ack.Offset)
+		if malformed, ok := errors.AsType[*proc.InvalidError](err); ok {
+			return invalid("ack."+malformed.Field, malformed.Problem)
+		}
+		return err
 	case *guestdv1.ProcessRequest_Start, *guestdv1.ProcessRequest_Attach:
 		return invalid("request", "start and attach may only be the first message")
 	default:

@@ -61,7 +61,7 @@ func statusOf(ctx context.Context, err error) *status.Status {
 	}
 	put("errno", errnoName(err))
 	put("path", quotedPath(err))
-	put("field", clip(field, maxErrorField))
+	put("field", clip(bareField(field), maxErrorField))
 	st := status.New(a.code, clip(message, maxErrorMessage))
 	detailed, detailErr := st.WithDetails(&errdetails.ErrorInfo{
 		Reason:   strings.TrimPrefix(a.reason.String(), "ERROR_REASON_"),
@@ -72,6 +72,18 @@ func statusOf(ctx context.Context, err error) *status.Status {
 		return st
 	}
 	return detailed
+}
+
+// bareField is a field's path without the members of a stream's message that hold
+// its header, so that Exec names fields as Start does.
+func bareField(path string) string {
+	path = strings.TrimPrefix(path, "request.")
+	for _, member := range []string{"start.", "attach.", "header."} {
+		if rest, ok := strings.CutPrefix(path, member); ok {
+			return rest
+		}
+	}
+	return path
 }
 
 // isFault says whether a status is a fault of guestd's own.

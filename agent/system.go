@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -107,7 +108,7 @@ func (s *systemService) Configure(_ context.Context, req *guestdv1.ConfigureRequ
 		}
 		for i, v := range vars {
 			if err := v.Check(); err != nil {
-				return nil, invalid(fmt.Sprintf("environment.variables[%d]", i), err.Error())
+				return nil, invalid(fmt.Sprintf("environment.variables[%d].%s", i, strings.ToLower(err.Part)), err.Problem)
 			}
 		}
 		environment = &vars

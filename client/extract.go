@@ -43,7 +43,7 @@ func (c *Client) Extract(ctx context.Context, path string, options *ExtractOptio
 	if options == nil {
 		options = &ExtractOptions{}
 	}
-	if err := checkText("header.user", options.User); err != nil {
+	if err := checkText("user", options.User); err != nil {
 		return nil, err
 	}
 	w := &ArchiveWriter{}

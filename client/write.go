@@ -97,7 +97,7 @@ func writeHeader(path string, options *WriteOptions) (*guestdv1.WriteHeader, err
 	if options == nil {
 		options = &WriteOptions{}
 	}
-	if err := checkText("header.user", options.User); err != nil {
+	if err := checkText("user", options.User); err != nil {
 		return nil, err
 	}
 	header := &guestdv1.WriteHeader{

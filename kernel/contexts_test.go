@@ -178,12 +178,12 @@ func TestContextThatDoesNotGetReadyIsGone(t *testing.T) {
 func TestContextRequestsAreChecked(t *testing.T) {
 	cs := newContexts(t)
 	for field, req := range map[string]ContextRequest{
-		"language": {Language: strings.Repeat("x", 200)},
-		"user":     {User: "\x00"},
-		"cwd":      {Dir: "/\x00"},
-		"env[1]":   {Env: []spawn.EnvVar{{Name: "A"}, {Name: "B="}}},
-		"name":     {Name: strings.Repeat("x", 129)},
-		"labels":   {Labels: map[string]string{"": "x"}},
+		"language":    {Language: strings.Repeat("x", 200)},
+		"user":        {User: "\x00"},
+		"cwd":         {Dir: "/\x00"},
+		"env[1].name": {Env: []spawn.EnvVar{{Name: "A"}, {Name: "B="}}},
+		"name":        {Name: strings.Repeat("x", 129)},
+		"labels":      {Labels: map[string]string{"": "x"}},
 	} {
 		_, err := cs.Create(t.Context(), req)
 		var invalid *InvalidError

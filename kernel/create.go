@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -62,7 +61,7 @@ func (r *ContextRequest) check() error {
 func checkEnv(env []spawn.EnvVar) error {
 	for i, v := range env {
 		if err := v.Check(); err != nil {
-			return &InvalidError{Field: "env[" + strconv.Itoa(i) + "]", Problem: err.Error()}
+			return &InvalidError{Field: fmt.Sprintf("env[%d].%s", i, strings.ToLower(err.Part)), Problem: err.Problem}
 		}
 	}
 	return nil

@@ -154,17 +154,12 @@ func (s *Spec) validateStrings() error {
 		}
 	}
 	for i, v := range s.Env {
-		field := fmt.Sprintf("Env[%d]", i)
-		switch {
-		case v.Name == "":
-			return &InvalidError{field + ".Name", "is empty"}
-		case strings.ContainsAny(v.Name, "=\x00"):
-			return &InvalidError{field + ".Name", "has a '=' or NUL"}
-		case v.Unset && v.Value != "":
-			return &InvalidError{field + ".Value", "is given for a variable to unset"}
+		field := fmt.Sprintf("Env[%d].", i)
+		if err := v.Check(); err != nil {
+			return &InvalidError{field + err.Part, err.Problem}
 		}
-		if err := checkNUL(field+".Value", v.Value); err != nil {
-			return err
+		if v.Unset && v.Value != "" {
+			return &InvalidError{field + "Value", "is given for a variable to unset"}
 		}
 	}
 	if err := checkNUL("User", s.User); err != nil {

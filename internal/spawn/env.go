@@ -16,17 +16,33 @@ type EnvVar struct {
 	Unset bool   // removes the variable; Value is ignored
 }
 
-// ErrBadEnvVar is wrapped by the error of EnvVar.Check.
+// ErrBadEnvVar is wrapped by every EnvVarError.
 var ErrBadEnvVar = errors.New("malformed environment variable")
 
-// Check refuses what no environment can hold: an empty name, one with "=", and
-// NUL in a name or value.
-func (v EnvVar) Check() error {
-	if v.Name == "" || strings.ContainsAny(v.Name, "=\x00") {
-		return fmt.Errorf("%w: name %q", ErrBadEnvVar, v.Name)
-	}
-	if strings.ContainsRune(v.Value, 0) {
-		return fmt.Errorf("%w: NUL in the value of %q", ErrBadEnvVar, v.Name)
+// EnvVarError says what no environment can hold.
+type EnvVarError struct {
+	Part    string // of EnvVar: "Name" or "Value"
+	Problem string
+}
+
+// Error implements error.
+func (e *EnvVarError) Error() string {
+	return fmt.Sprintf("%v: its %s %s", ErrBadEnvVar, strings.ToLower(e.Part), e.Problem)
+}
+
+// Unwrap returns ErrBadEnvVar.
+func (e *EnvVarError) Unwrap() error { return ErrBadEnvVar }
+
+// Check refuses an empty name, one with "=", and NUL in a name or value, with an
+// *EnvVarError, nil if there is nothing wrong.
+func (v EnvVar) Check() *EnvVarError {
+	switch {
+	case v.Name == "":
+		return &EnvVarError{"Name", "is empty"}
+	case strings.ContainsAny(v.Name, "=\x00"):
+		return &EnvVarError{"Name", "has a '=' or NUL"}
+	case strings.ContainsRune(v.Value, 0):
+		return &EnvVarError{"Value", "has a NUL byte"}
 	}
 	return nil
 }

@@ -146,7 +146,10 @@ func parseAssignment(line string) (EnvVar, error) {
 	if strings.ContainsAny(v.Name, " \t") {
 		return EnvVar{}, fmt.Errorf("%w: name %q", ErrBadEnvVar, v.Name)
 	}
-	return v, v.Check()
+	if err := v.Check(); err != nil {
+		return EnvVar{}, err
+	}
+	return v, nil
 }
 
 // unquote takes away one pair of quotes around the whole of raw.

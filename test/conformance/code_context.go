@@ -219,7 +219,7 @@ func (g contextCases) CallsAreChecked(t *testing.T) {
 		"folder":   {refusal{code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_CWD_NOT_FOUND, path: "/no/such"}, &pb.CreateContextRequest{Cwd: []byte("/no/such")}},
 		"user":     {refusal{}, &pb.CreateContextRequest{User: "no-such-user"}},
 		"name":     {badField("name"), &pb.CreateContextRequest{Name: strings.Repeat("x", 129)}},
-		"env":      {badField("env"), &pb.CreateContextRequest{Env: []*pb.EnvVar{env("A=B", "")}}},
+		"env":      {badField("env.name"), &pb.CreateContextRequest{Env: []*pb.EnvVar{env("A=B", "")}}},
 		"labels":   {badField("labels"), &pb.CreateContextRequest{Labels: map[string]string{"": "x"}}},
 		"id":       {badField("request_id"), &pb.CreateContextRequest{RequestId: "é"}},
 	} {

@@ -21,7 +21,7 @@ const maxErrorBytes = 4 << 10
 type refusal struct {
 	code   codes.Code
 	reason pb.ErrorReason
-	field  string // the request's field, without what leads to it in an envelope, as "spec.cwd"
+	field  string // the request's field, as "spec.cwd", also where that is a stream's header
 	path   string // the file
 	errno  string // the kernel's symbol
 }
@@ -97,9 +97,9 @@ func reasonName(reason pb.ErrorReason) string {
 // index is the position within a repeated field, that a field's name may have.
 var index = regexp.MustCompile(`\[[^]]*\]`)
 
-// sameField says whether got names the field want, perhaps with the envelope
-// around it ("start.spec.cwd") and the position in a list ("spec.env[2].name").
+// sameField says whether got names the field want or what is in it, perhaps with the
+// position in a list ("spec.env[2].name").
 func sameField(got, want string) bool {
-	got = "." + index.ReplaceAllString(got, "")
-	return strings.HasSuffix(got, "."+want) || strings.Contains(got, "."+want+".")
+	got = index.ReplaceAllString(got, "")
+	return got == want || strings.HasPrefix(got, want+".")
 }

@@ -150,6 +150,26 @@ func (g execCases) StartAndAttachComeFirstOrNotAtAll(t *testing.T) {
 	wantRefusal(t, g.rawExec(t, start, attach), badField("request"))
 }
 
+func (g execCases) RequestsOfARunningCallAreCheckedNamingTheField(t *testing.T) {
+	ack := func(stream pb.OutputStream) *pb.ProcessRequest {
+		return &pb.ProcessRequest{Request: &pb.ProcessRequest_Ack{Ack: &pb.StreamOffset{Stream: stream}}}
+	}
+	for _, c := range []struct {
+		field   string
+		request *pb.ProcessRequest
+	}{
+		{"request", nil},
+		{"request", &pb.ProcessRequest{}},
+		{"signal.scope", &pb.ProcessRequest{Request: &pb.ProcessRequest_Signal{Signal: &pb.ProcessSignal{Signal: 1, Scope: 99}}}},
+		{"ack.stream", ack(pb.OutputStream_OUTPUT_STREAM_UNSPECIFIED)},
+		{"ack.stream", ack(pb.OutputStream_OUTPUT_STREAM_TERMINAL)},
+		{"ack.stream", ack(99)},
+	} {
+		start := &pb.ProcessRequest{Request: &pb.ProcessRequest_Start{Start: killedAtOnce(command("sleep", "300"))}}
+		wantRefusal(t, g.rawExec(t, start, c.request), badField(c.field))
+	}
+}
+
 // rawExec sends messages on an Exec, ends the requests, and returns how it failed.
 func (g *guest) rawExec(t *testing.T, messages ...*pb.ProcessRequest) error {
 	t.Helper()

@@ -145,7 +145,7 @@ func (g execCases) SignalThatDoesNotExistIsRefused(t *testing.T) {
 	for _, number := range []uint32{0, 65, 1 << 31} {
 		call := g.exec(t, command("sleep", "300"))
 		call.signal(number)
-		wantRefusal(t, call.failure(t), badField("signal"))
+		wantRefusal(t, call.failure(t), badField("signal.signal"))
 	}
 }
 

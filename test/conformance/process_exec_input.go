@@ -112,7 +112,7 @@ func (g execCases) InputForAProcessWithoutStdinIsRefused(t *testing.T) {
 func (g execCases) InputFrameOverAMebibyteIsRefused(t *testing.T) {
 	call := g.exec(t, piped(command("cat")))
 	call.input(make([]byte, maxPayload+1), maxPayload+1)
-	wantRefusal(t, call.failure(t), badField("data"))
+	wantRefusal(t, call.failure(t), badField("input.data"))
 }
 
 func (g execCases) ProgramThatClosesItsStdinIsTold(t *testing.T) {

@@ -46,9 +46,9 @@ func (g execCases) MalformedSpecsAreRefusedNamingTheField(t *testing.T) {
 		{"spec.arguments", func(s *pb.ProcessSpec) { s.Command = command("true", "a\x00b").Command }},
 		{"spec.shell", func(s *pb.ProcessSpec) { s.Command = shellLine("echo \x00").Command }},
 		{"spec.cwd", func(s *pb.ProcessSpec) { s.Cwd = []byte("/\x00") }},
-		{"spec.env", func(s *pb.ProcessSpec) { s.Env = []*pb.EnvVar{env("", "x")} }},
-		{"spec.env", func(s *pb.ProcessSpec) { s.Env = []*pb.EnvVar{env("A=B", "x")} }},
-		{"spec.env", func(s *pb.ProcessSpec) { s.Env = []*pb.EnvVar{env("A", "x\x00")} }},
+		{"spec.env.name", func(s *pb.ProcessSpec) { s.Env = []*pb.EnvVar{env("", "x")} }},
+		{"spec.env.name", func(s *pb.ProcessSpec) { s.Env = []*pb.EnvVar{env("A=B", "x")} }},
+		{"spec.env.value", func(s *pb.ProcessSpec) { s.Env = []*pb.EnvVar{env("A", "x\x00")} }},
 		{"spec.env", func(s *pb.ProcessSpec) {
 			s.Env = []*pb.EnvVar{{Name: []byte("A"), Value: []byte("x"), Unset: true}}
 		}},

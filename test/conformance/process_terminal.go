@@ -160,7 +160,7 @@ func (g terminalCases) ProcessWithoutATerminalHasNoSize(t *testing.T) {
 func (g terminalCases) SizeOutOfRangeIsRefused(t *testing.T) {
 	call := g.exec(t, onTerminal(command("sleep", "300")))
 	call.resize(70_000, 10)
-	wantRefusal(t, call.failure(t), badField("resize"))
+	wantRefusal(t, call.failure(t), badField("resize.rows"))
 }
 
 func (g terminalCases) ProcessDiesWithItsClientWhereAskedFor(t *testing.T) {

@@ -119,7 +119,8 @@ func (g systemCases) MalformedConfigurationIsRefused(t *testing.T) {
 	}{
 		{"token", &pb.ConfigureRequest{Token: text("too short")}},
 		{"token", &pb.ConfigureRequest{Token: text("with a space inside")}},
-		{"environment", &pb.ConfigureRequest{Environment: &pb.Environment{Variables: []*pb.EnvVar{env("A=B", "x")}}}},
+		{"environment.variables.name", &pb.ConfigureRequest{Environment: &pb.Environment{Variables: []*pb.EnvVar{env("A=B", "x")}}}},
+		{"environment.variables.value", &pb.ConfigureRequest{Environment: &pb.Environment{Variables: []*pb.EnvVar{env("A", "\x00")}}}},
 	} {
 		_, err := g.system.Configure(within(t), c.request)
 		wantRefusal(t, err, badField(c.field))

@@ -54,8 +54,8 @@ const (
 // ErrorReason lists the reasons of guestd's errors. A failed call carries a google.rpc.ErrorInfo with the domain "guestd",
 // the reason (the name below without its ERROR_REASON_ prefix, e.g. "COMMAND_NOT_FOUND"), and metadata where it is known:
 // "errno" (the kernel's symbol, e.g. "ENOENT"), "path" (quoted as Go's %q does, cut to 1 KiB) and "field" (the
-// request's field that is at fault, e.g. "spec.env[2].name"; in a stream's messages without the oneof's member around it, so that
-// Exec names fields as Start does). Status message and details together are at most 4 KiB.
+// request's field that is at fault, e.g. "spec.env[2].name"; the fields of a stream's header stand by themselves, so that Exec
+// names them as Start does, those of its other messages as "input.data"). Status message and details together are at most 4 KiB.
 type ErrorReason int32
 
 const (
