@@ -134,6 +134,10 @@ func (l *lister) open() error {
 	if err != nil {
 		return err
 	}
+	if err := refuseOwnProc(fd, l.acc); err != nil {
+		unix.Close(fd)
+		return err
+	}
 	l.stack = append(l.stack, &level{dir: newDirReader(fd)})
 	return nil
 }
@@ -203,7 +207,7 @@ func (l *lister) visit(at *level, entry dirEntry) {
 	take, enter := l.filter.Match(below, out.Info.Type == TypeDirectory)
 	var sub *level
 	if enter && out.Err == nil && len(l.stack) < l.opts.Depth {
-		fd, err := openSubfolder(at.dir.fd, entry.name)
+		fd, err := openListed(at.dir.fd, entry.name, l.acc)
 		if err != nil {
 			out.Err = pathError("open", full, err)
 		} else {

@@ -240,3 +240,37 @@ func TestListDeepTrees(t *testing.T) {
 		t.Errorf("%d entries", len(entries))
 	}
 }
+
+// Names below /proc/PID are of descriptors and mappings, so that listing them is
+// reading them.
+func TestGuestdsOwnProcFoldersAreNotListed(t *testing.T) {
+	needRoot(t)
+	f := newFixture(t)
+	own := fmt.Sprintf("/proc/%d", os.Getpid())
+	listed := func(path string, opts ListOptions) error {
+		return f.List(f.ctx, f.user, path, opts, func(e Entry) error {
+			if strings.HasPrefix(e.Info.Path, own+"/") && e.Err == nil {
+				t.Errorf("the listing of %s has %s", path, e.Info.Path)
+			}
+			return nil
+		})
+	}
+	found := func(path string, opts SearchOptions) error {
+		_, err := f.Search(f.ctx, f.user, path, opts, func(m SearchMatch) error {
+			if strings.HasPrefix(m.Path, own+"/") {
+				t.Errorf("the search of %s has %s", path, m.Path)
+			}
+			return nil
+		})
+		return err
+	}
+	f.symlink("/proc/self/fd", "planted")
+	for _, path := range []string{own, own + "/fd", "/proc/self/fd", "/proc/thread-self/fdinfo", f.path("planted")} {
+		wantErr(t, "list "+path, listed(path, ListOptions{}), fs.ErrPermission)
+		wantErr(t, "search "+path, found(path, SearchOptions{}), fs.ErrPermission)
+	}
+	below := []string{filepath.Base(own), filepath.Base(own) + "/**"}
+	must(t, listed("/proc", ListOptions{Depth: 2, Include: below}))
+	must(t, found("/proc", SearchOptions{Include: below, Exclude: []string{"task", "net", "sys", "tty"}}))
+	must(t, f.List(f.ctx, "root", own+"/fd", ListOptions{}, func(Entry) error { return nil }))
+}

@@ -66,6 +66,19 @@ func openSubfolder(dir int, name string) (int, error) {
 	})
 }
 
+// openListed is openSubfolder for one whose names are told.
+func openListed(dir int, name string, acc account.Account) (int, error) {
+	fd, err := openSubfolder(dir, name)
+	if err != nil {
+		return -1, err
+	}
+	if err := refuseOwnProc(fd, acc); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
 // retry repeats a system call that a signal interrupted; the Go runtime sends
 // signals of its own.
 func retry[T any](call func() (T, error)) (T, error) {
@@ -79,8 +92,8 @@ func retry[T any](call func() (T, error)) (T, error) {
 
 // refuseOwnProc denies a guest user the files under /proc that describe guestd
 // itself. The kernel lets every thread of a process introspect the process,
-// whatever its effective ids, so that here alone it would not decide as it does for the
-// user's own processes (/proc/PID/maps and its like).
+// whatever its effective ids, so that here alone it would not decide as it does
+// for the user's own processes (/proc/PID/maps and its like).
 func refuseOwnProc(fd int, acc account.Account) error {
 	// The real uid: a worker's effective one is the user's.
 	if acc.UID == 0 || os.Getuid() != 0 {

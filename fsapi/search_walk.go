@@ -77,6 +77,10 @@ func (s *searcher) open() error {
 	if err != nil {
 		return err
 	}
+	if err := refuseOwnProc(fd, s.acc); err != nil {
+		unix.Close(fd)
+		return err
+	}
 	level := &searchLevel{dir: newDirReader(fd)}
 	s.stack = append(s.stack, level)
 	if s.opts.Gitignore {
@@ -211,7 +215,7 @@ func (s *searcher) enter(at *searchLevel, entry dirEntry, below string) {
 		s.fail(full, "open", ErrTooDeep)
 		return
 	}
-	fd, err := openSubfolder(at.dir.fd, entry.name)
+	fd, err := openListed(at.dir.fd, entry.name, s.acc)
 	if err != nil {
 		if !errors.Is(err, unix.ENOENT) {
 			s.fail(full, "open", err)
