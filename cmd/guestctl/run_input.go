@@ -89,6 +89,7 @@ func (i *lineInput) ask(ctx context.Context, request client.InputRequest) error 
 	i.mu.Unlock()
 	i.pending.Go(func() {
 		line, err := i.read()
+		i.stopWaiting() // nobody waits any more, and ctx is to forget the wait
 		show()
 		if err = i.reply(ctx, line, err); err == nil {
 			return
