@@ -32,7 +32,10 @@ func (a *app) follow(r remote) error {
 // The keys for signals are typed into the guest's terminal; a signal to guestctl itself means that
 // the local one is gone, and calls end.
 func (a *app) followTerminal(r remote, end func(signalError)) error {
-	stop := a.followSize(func(size client.Size) { _ = r.Resize(size) })
+	stop := a.followSize(func(size client.Size) {
+		// It fails only when the process has ended, which Wait tells.
+		_ = r.Resize(size)
+	})
 	defer stop()
 	ended := make(chan signalError, 1)
 	restore := a.signals.forward(func(s signalError) {
@@ -52,9 +55,11 @@ func (a *app) followTerminal(r remote, end func(signalError)) error {
 	}
 }
 
-// hangUp ends a process in a terminal as the loss of its line would, and kills it if that does not help.
+// hangUp ends a process in a terminal as the loss of its line would, and kills it if that does not
+// help. Its timer needs no owner: cancel does nothing once the process has ended.
 func hangUp(r remote, cancel context.CancelCauseFunc) func(signalError) {
 	return func(s signalError) {
+		// It fails only when the process has ended, which Wait tells.
 		_ = r.Signal(syscall.SIGHUP)
 		time.AfterFunc(hangUpPatience, func() { cancel(s) })
 	}
