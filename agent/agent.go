@@ -48,8 +48,9 @@ type Agent struct {
 	files     *fsapi.FS
 	contexts  *kernel.Contexts
 
-	server *grpc.Server
-	health *health.Server
+	server         *grpc.Server
+	health         *health.Server
+	requestTimeout time.Duration
 
 	// serving ends when calls that are still there at a shutdown are to end.
 	serving     context.Context
@@ -73,6 +74,8 @@ func New(cfg Config) (*Agent, error) {
 		bootID:     readLine("/proc/sys/kernel/random/boot_id"),
 		accounts:   account.Open(""),
 		ready:      make(chan struct{}),
+
+		requestTimeout: requestTimeout,
 	}
 	a.settings.defaultUser = cfg.DefaultUser
 	a.settings.template = spawn.NewEnvironmentFile(cmp.Or(cfg.EnvironmentFile, spawn.EnvironmentPath))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -124,6 +125,7 @@ func describePeer(ctx context.Context) string {
 
 // interceptUnary is the server's interceptor for calls with one answer.
 func (a *Agent) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	requestCame(ctx)
 	c := a.newCall(ctx, info.FullMethod)
 	defer func() { err = c.finish(err, recover()) }()
 	if err := c.admit(); err != nil {
@@ -149,6 +151,7 @@ func (a *Agent) interceptStream(srv any, stream grpc.ServerStream, info *grpc.St
 type callStream struct {
 	grpc.ServerStream
 	call *call
+	came bool // the first message; belongs to who receives
 }
 
 // Context implements grpc.ServerStream.
@@ -157,7 +160,15 @@ func (s *callStream) Context() context.Context { return s.call.ctx }
 // RecvMsg implements grpc.ServerStream. A message that does not parse is a
 // *codec.Fault, and that is what the call then ends with.
 func (s *callStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil {
+	err := s.ServerStream.RecvMsg(m)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return requestError(err)
+	}
+	if !s.came {
+		s.came = true
+		requestCame(s.call.ctx)
+	}
+	if err != nil {
 		return err
 	}
 	if fault := codec.FaultOf(m); fault != nil {

@@ -225,7 +225,7 @@ func TestUnknownCallsAndHealth(t *testing.T) {
 	ctx := within(t)
 	wantCode(t, a.sendRaw(ctx, "/guestd.v1.SystemService/NoSuch", nil), codes.Unimplemented, "")
 	_, err := a.system().GetMetrics(ctx, &guestdv1.GetMetricsRequest{})
-	wantCode(t, err, codes.Unimplemented, "")
+	wantCode(t, err, codes.Unimplemented, "UNSPECIFIED")
 	for _, name := range []string{"", "guestd.v1.SystemService", "guestd.v1.ProcessService", "guestd.v1.FileService", "guestd.v1.CodeService"} {
 		resp, err := healthv1.NewHealthClient(a.client).Check(ctx, &healthv1.HealthCheckRequest{Service: name})
 		if err != nil || resp.GetStatus() != healthv1.HealthCheckResponse_SERVING {

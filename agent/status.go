@@ -40,7 +40,7 @@ const (
 // know is a fault of guestd's own.
 func statusOf(ctx context.Context, err error) *status.Status {
 	if st, ok := status.FromError(err); ok {
-		return st
+		return explained(st)
 	}
 	if ctx.Err() != nil && isContextError(err) {
 		// The call's own end, unless somebody had a reason to end it.
@@ -62,16 +62,29 @@ func statusOf(ctx context.Context, err error) *status.Status {
 	put("errno", errnoName(err))
 	put("path", quotedPath(err))
 	put("field", clip(bareField(field), maxErrorField))
-	st := status.New(a.code, clip(message, maxErrorMessage))
-	detailed, detailErr := st.WithDetails(&errdetails.ErrorInfo{
-		Reason:   strings.TrimPrefix(a.reason.String(), "ERROR_REASON_"),
+	return explain(status.New(a.code, clip(message, maxErrorMessage)), a.reason, metadata)
+}
+
+// explain adds ErrorInfo to a status.
+func explain(st *status.Status, reason guestdv1.ErrorReason, metadata map[string]string) *status.Status {
+	detailed, err := st.WithDetails(&errdetails.ErrorInfo{
+		Reason:   strings.TrimPrefix(reason.String(), "ERROR_REASON_"),
 		Domain:   ErrorDomain,
 		Metadata: metadata,
 	})
-	if detailErr != nil {
-		return st
+	if err != nil {
+		return st // an OK, which has no details
 	}
 	return detailed
+}
+
+// explained is a status of the generated code's, for a call that is not served, as
+// every other error looks. What grpc says of a call's end stays as it is.
+func explained(st *status.Status) *status.Status {
+	if st.Code() != codes.Unimplemented || len(st.Details()) > 0 {
+		return st
+	}
+	return explain(st, guestdv1.ErrorReason_ERROR_REASON_UNSPECIFIED, nil)
 }
 
 // bareField is a field's path without the members of a stream's message that hold

@@ -25,6 +25,7 @@
 //   - A program that exits with an error, a Python exception, or a time-out that the request asked for is data in the
 //     answer and never an RPC error. RPC errors carry a google.rpc.ErrorInfo: see ErrorReason.
 //   - A call that is not served by this guest, or not yet by this version, answers UNIMPLEMENTED.
+//   - A call whose first message has not come a minute after its start is CANCELLED.
 //
 // request_id. Calls that start or change something take a request id made by the client: 1 to 128 printable
 // ASCII characters, or empty for none. Its scope is one guestd instance (SystemService.GetInfo tells its
