@@ -88,6 +88,7 @@ func Run(t *testing.T, target Target) {
 	g.optional(t, "Watch", watchCases{g}, pb.FileService_Watch_FullMethodName)
 	g.group(t, "File", fileCases{g})
 	g.group(t, "System", systemCases{g})
+	g.group(t, "RequestID", requestIDCases{g})
 	if target.Capabilities.Python {
 		// Cases of one context would queue up behind each other and see each other's variables and dead kernels.
 		g.sequence(t, "Code", codeCases{g})

@@ -106,3 +106,26 @@ func (g systemCases) MessageOverEightMebibytesIsRefused(t *testing.T) {
 		t.Run(method, func(t *testing.T) { wantCode(t, g.invoke(within(t), method, raw), codes.ResourceExhausted) })
 	}
 }
+
+func (g systemCases) StreamOfRequestsWithoutItsHeaderIsRefused(t *testing.T) {
+	for method, header := range map[string]string{
+		pb.ProcessService_Exec_FullMethodName:   "start",
+		pb.ProcessService_Attach_FullMethodName: "attach",
+		pb.FileService_Write_FullMethodName:     "header",
+		pb.FileService_Extract_FullMethodName:   "header",
+	} {
+		if !g.serves(t, method) {
+			continue
+		}
+		wantRefusal(t, g.invoke(within(t), method, nil), badField(header))
+		kind := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+		stream, err := g.conn.NewStream(within(t), kind, method, grpc.ForceCodec(rawCodec{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		wantRefusal(t, stream.RecvMsg(new([]byte)), badField(header))
+	}
+}
