@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -34,6 +36,7 @@ type cgroupParent struct {
 	number   uint64               // of folders made so far
 	released map[*cgroup]struct{} // to be removed, once they are empty
 	armed    bool                 // tidy runs
+	closed   bool                 // no folder is made any more
 }
 
 const (
@@ -114,8 +117,11 @@ func (p *cgroupParent) create() (g *cgroup, err error) {
 func (p *cgroupParent) make() (*cgroup, error) {
 	p.mu.Lock()
 	p.number++
-	path := filepath.Join(p.path, "tree-"+strconv.FormatUint(p.number, 10))
+	path, closed := filepath.Join(p.path, "tree-"+strconv.FormatUint(p.number, 10)), p.closed
 	p.mu.Unlock()
+	if closed {
+		return nil, ErrClosed
+	}
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, err
 	}
@@ -153,18 +159,33 @@ func (p *cgroupParent) removeReleased() {
 	p.arm(lingerInterval)
 }
 
+// removeReady removes the folders that were made in advance.
+func (p *cgroupParent) removeReady() {
+	for {
+		select {
+		case g := <-p.ready:
+			g.remove()
+		default:
+			return
+		}
+	}
+}
+
 // close kills what lingers, removes all folders and unlocks. It gives up at the
-// deadline.
+// deadline. A start that goes on meanwhile is refused a folder.
 func (p *cgroupParent) close(deadline time.Time) error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
 	close(p.quit)
 	p.ended.Wait()
 	p.tidy.Stop()
-	close(p.ready)
-	for g := range p.ready {
-		g.remove()
-	}
-	for g := range p.released { // nobody releases any more
-		_ = p.killAll(g)
+	p.removeReady()
+	p.mu.Lock()
+	lingering := slices.Collect(maps.Keys(p.released))
+	p.mu.Unlock()
+	for _, g := range lingering {
+		_ = p.killAll(g) // what it leaves keeps the folder from being removed
 	}
 	defer p.dir.Close()
 	for {
