@@ -110,14 +110,7 @@ func (p *Process) capture(c *captureOptions, out *output) {
 	if c == nil {
 		return
 	}
-	captured := c.read(out)
-	p.mu.Lock()
-	if p.captureDropped {
-		captured.drop()
-	}
-	p.captures = append(p.captures, captured)
-	p.mu.Unlock()
-	p.table.captures.add(p, len(captured.Head)+len(captured.Tail))
+	p.table.captures.add(p, c.read(out))
 }
 
 func (c *Captured) drop() { c.Head, c.Tail, c.Gap = nil, nil, c.Total }

@@ -1,6 +1,9 @@
 package proc
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // maxCaptured is how many bytes of output all captures that were not dropped hold
 // together.
@@ -11,31 +14,41 @@ const maxCaptured = 32 << 20
 type captureStore struct {
 	// mu protects the following. It is taken before a process's mu, never after.
 	mu    sync.Mutex
-	order []*Process // oldest first; those without a size were dropped
+	order []*Process // those that hold something, oldest first
 	sizes map[*Process]int
 	total int
 }
 
-// add counts n more bytes that p's capture holds.
-func (s *captureStore) add(p *Process, n int) {
-	if n == 0 {
-		return
-	}
+// add gives p the capture of one more stream, unless p's was dropped already.
+func (s *captureStore) add(p *Process, captured Captured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	size := p.addCapture(captured)
+	if size == 0 {
+		return
+	}
 	if s.sizes == nil {
 		s.sizes = make(map[*Process]int)
 	}
 	if _, known := s.sizes[p]; !known {
 		s.order = append(s.order, p)
 	}
-	s.sizes[p] += n
-	s.total += n
+	s.sizes[p] += size
+	s.total += size
 	for s.total > maxCaptured {
-		oldest := s.order[0]
-		s.order = s.order[1:]
-		s.dropLocked(oldest)
+		s.dropLocked(s.order[0])
 	}
+}
+
+// addCapture returns how many bytes p holds more now.
+func (p *Process) addCapture(captured Captured) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.captureDropped {
+		captured.drop()
+	}
+	p.captures = append(p.captures, captured)
+	return len(captured.Head) + len(captured.Tail)
 }
 
 // drop frees what p's capture holds.
@@ -43,17 +56,15 @@ func (s *captureStore) drop(p *Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropLocked(p)
-	for len(s.order) > 0 {
-		if _, known := s.sizes[s.order[0]]; known {
-			break
-		}
-		s.order = s.order[1:]
-	}
 }
 
 func (s *captureStore) dropLocked(p *Process) {
-	s.total -= s.sizes[p]
-	delete(s.sizes, p)
+	if size, known := s.sizes[p]; known {
+		s.total -= size
+		delete(s.sizes, p)
+		at := slices.Index(s.order, p)
+		s.order = slices.Delete(s.order, at, at+1)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.captureDropped = true
