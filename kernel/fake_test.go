@@ -52,6 +52,7 @@ type fake struct {
 	iopub  *zmtp.Conn
 	shell  *zmtp.Conn
 	others chan *zmtp.Conn // kept, or the garbage collector would close them
+	unseen int             // how many idles after a kernel_info are lost on the way
 }
 
 // fakeKernel is what the test binary does as a kernel of its own.
@@ -81,6 +82,9 @@ func fakeKernel(role string) {
 		copy(greeting[12:], "NULL")
 		_, _ = conn.Write(greeting)
 		_, _ = conn.Write(append([]byte{4, 9}, "\x05READY\xffxy"...))
+	case "late-subscription":
+		f.unseen = 3
+		f.serve()
 	default:
 		f.serve()
 	}
@@ -128,6 +132,10 @@ func (f *fake) serve() {
 		switch msg.Header.MsgType {
 		case jupyter.TypeKernelInfoRequest:
 			f.reply(jupyter.TypeKernelInfoReply, map[string]string{"status": "ok"}, &msg.Header)
+			if f.unseen > 0 {
+				f.unseen--
+				continue
+			}
 			f.status("idle", &msg.Header)
 		case jupyter.TypeCompleteRequest:
 			time.Sleep(pastEvents)
@@ -346,6 +354,13 @@ func TestFailedStarts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestKernelIsAskedUntilItsStatusArrives(t *testing.T) {
+	cs := newContexts(t, withFake(t, "late-subscription"), func(cfg *Config) { cfg.StartTimeout = 20 * time.Second })
+	if out := execute(t, cs, "nothing"); out.finished.Status != OK || out.stdout != "done" {
+		t.Errorf("%+v, output %q, error %+v", out.finished, out.stdout, out.err)
 	}
 }
 

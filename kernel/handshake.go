@@ -52,7 +52,8 @@ func (s *session) firstContact(ctx context.Context, conn jupyter.Connection) err
 }
 
 // barrier asks for kernel_info until both the reply and the status idle of the
-// same request have come: then the kernel works, and our subscription does.
+// same request have come: then the kernel works, and our subscription does. Only
+// once it has answered is it asked again, so that a slow one is not asked much.
 func (s *session) barrier(ctx context.Context) error {
 	const resend = 100 * time.Millisecond
 	sent := make(map[string]bool)
@@ -71,11 +72,14 @@ func (s *session) barrier(ctx context.Context) error {
 			if in.err != nil {
 				return s.lost(ctx, in.err)
 			}
-			if sent[in.msg.Parent.MsgID] && !replied {
+			if !sent[in.msg.Parent.MsgID] {
+				continue
+			}
+			if !replied {
 				replied = true
 				s.ours = isOurs(in.msg)
-				again.Reset(resend) // in case the idle was too early for us
 			}
+			again.Reset(resend) // in case the idle was too early for us
 		case in := <-s.iopub:
 			if in.err != nil {
 				return s.lost(ctx, in.err)
