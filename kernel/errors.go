@@ -76,14 +76,17 @@ func (e *LanguageUnavailableError) Error() string {
 
 // StartError says that a kernel did not start.
 type StartError struct {
-	Problem string // what happened
+	Problem string // what happened; empty where Err says it all
 	Stderr  string // the last lines that it wrote, at most 8 KiB
 	Err     error  // the cause, if there is one
 }
 
 // Error implements error.
 func (e *StartError) Error() string {
-	text := "starting the kernel: " + e.Problem
+	text := "starting the kernel"
+	if e.Problem != "" {
+		text += ": " + e.Problem
+	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}

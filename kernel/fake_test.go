@@ -339,7 +339,7 @@ func TestFloodIsBounded(t *testing.T) {
 
 func TestFailedStarts(t *testing.T) {
 	for role, want := range map[string][2]string{
-		"exits":        {ErrorKernelStart, "something is missing"},
+		"exits":        {ErrorKernelStart, "exited with code 7 before it was ready; it wrote:\nfirst line\nsomething is missing"},
 		"no-module":    {ErrorLanguageUnavailable, "install"},
 		"bad-greeting": {ErrorKernelStart, "greeting"},
 		"bad-ready":    {ErrorKernelStart, "ZMTP protocol violation"},
@@ -366,7 +366,7 @@ func TestKernelIsAskedUntilItsStatusArrives(t *testing.T) {
 
 func TestStartTimeout(t *testing.T) {
 	cs := newContexts(t, withFake(t, "mute"), func(cfg *Config) { cfg.StartTimeout = 300 * time.Millisecond })
-	if out := execute(t, cs, "1"); out.err == nil || !strings.Contains(out.err.Value, errStartTimeout.Error()) {
-		t.Errorf("error %+v", out.err)
+	if out := execute(t, cs, "1"); out.err == nil || strings.Count(out.err.Value, errStartTimeout.Error()) != 1 {
+		t.Errorf("error %+v, want the reason, and once", out.err)
 	}
 }

@@ -121,7 +121,7 @@ func (s *session) lost(ctx context.Context, err error) error {
 // explain makes the error that the caller of a failed start gets, before close.
 func (s *session) explain(cmd command, err error) error {
 	if !errors.Is(err, errDiedStarting) {
-		return &StartError{Problem: err.Error(), Stderr: s.stderr.text(), Err: err}
+		return &StartError{Stderr: s.stderr.text(), Err: err}
 	}
 	stderr := s.stderr.text()
 	if strings.Contains(strings.ReplaceAll(stderr, "'", ""), "No module named ipykernel") {
@@ -130,6 +130,5 @@ func (s *session) explain(cmd command, err error) error {
 	return &StartError{
 		Problem: fmt.Sprintf("%s %s before it was ready", cmd.program, describeEnd(s.child.Status())),
 		Stderr:  stderr,
-		Err:     err,
 	}
 }
