@@ -36,6 +36,7 @@ const bootPatience = 5 * time.Second
 type Client struct {
 	target target
 	conn   *grpc.ClientConn
+	watch  func(error)
 
 	processes guestdv1.ProcessServiceClient
 	files     guestdv1.FileServiceClient
@@ -47,6 +48,7 @@ type Client struct {
 type config struct {
 	token          string
 	connectTimeout *time.Duration
+	watch          func(error)
 }
 
 // Option changes how Dial makes a Client.
@@ -66,6 +68,13 @@ func WithConnectTimeout(d time.Duration) Option {
 	return func(c *config) { c.connectTimeout = &d }
 }
 
+// WithConnectionWatch calls watch when a process or an execution that is followed loses its connection,
+// with what it broke with, and with nil when it is followed again or given up. Each that is followed
+// tells for itself, from goroutines of its own; watch must not block.
+func WithConnectionWatch(watch func(lost error)) Option {
+	return func(c *config) { c.watch = watch }
+}
+
 // Dial makes a Client for a target:
 //
 //	vsock://CID:PORT                a virtual machine's vsock, from its host
@@ -75,13 +84,15 @@ func WithConnectTimeout(d time.Duration) Option {
 //
 // It fails only for a target that is malformed: the connection is made when it is first needed.
 func Dial(target string, options ...Option) (*Client, error) {
-	to, conn, err := connect(target, options)
+	cfg := configOf(options)
+	to, conn, err := connect(target, cfg)
 	if err != nil {
 		return nil, err
 	}
 	return &Client{
 		target:    to,
 		conn:      conn,
+		watch:     cfg.watch,
 		processes: guestdv1.NewProcessServiceClient(conn),
 		files:     guestdv1.NewFileServiceClient(conn),
 		code:      guestdv1.NewCodeServiceClient(conn),
@@ -93,18 +104,22 @@ func Dial(target string, options ...Option) (*Client, error) {
 // Connect makes the connection of Dial alone, for programs that use the generated stubs themselves.
 // They close it.
 func Connect(target string, options ...Option) (*grpc.ClientConn, error) {
-	_, conn, err := connect(target, options)
+	_, conn, err := connect(target, configOf(options))
 	return conn, err
 }
 
-func connect(text string, options []Option) (target, *grpc.ClientConn, error) {
+func configOf(options []Option) config {
+	cfg := config{watch: func(error) {}}
+	for _, option := range options {
+		option(&cfg)
+	}
+	return cfg
+}
+
+func connect(text string, cfg config) (target, *grpc.ClientConn, error) {
 	to, err := parseTarget(text)
 	if err != nil {
 		return target{}, nil, err
-	}
-	var cfg config
-	for _, option := range options {
-		option(&cfg)
 	}
 	d := &dialer{target: to, patience: cfg.patience(to)}
 	conn, err := grpc.NewClient("passthrough:///guestd", dialOptions(d, cfg)...)

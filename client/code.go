@@ -172,5 +172,5 @@ func (x *Execution) mend(err error) error {
 	if !broken(broke) || x.place.last == 0 {
 		return broke // before the header it is not known whether the code was taken
 	}
-	return comeBack(x.ctx, broke, x.reopen)
+	return x.client.comeBack(x.ctx, broke, x.reopen)
 }

@@ -167,7 +167,7 @@ func (s fakeFiles) Search(r *guestdv1.SearchRequest, stream guestdv1.FileService
 }
 
 // serveFake serves f and gives a client of it, and what cuts all connections.
-func serveFake(t *testing.T, f *fakeGuestd) (*Client, *cutter) {
+func serveFake(t *testing.T, f *fakeGuestd, options ...Option) (*Client, *cutter) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fake.sock")
 	l, err := net.Listen("unix", path)
@@ -181,7 +181,7 @@ func serveFake(t *testing.T, f *fakeGuestd) (*Client, *cutter) {
 	go server.Serve(l)
 	t.Cleanup(server.Stop)
 	cut := newCutter(t, path, nil)
-	return dialTest(t, cut.target()), cut
+	return dialTest(t, cut.target(), options...), cut
 }
 
 // cutter is a proxy between a client and a guestd that can cut every connection at once, or each

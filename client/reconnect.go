@@ -11,8 +11,11 @@ import (
 // guestd keeps its place for as long, since requests leave reconnect_grace at its default.
 const reconnectPatience = time.Minute
 
-// comeBack opens a new stream after one broke, until guestd answers or patience ends.
-func comeBack(ctx context.Context, broke error, open func() error) error {
+// comeBack opens a new stream after one broke, until guestd answers or patience ends, and tells whoever
+// watches the connection of both.
+func (c *Client) comeBack(ctx context.Context, broke error, open func() error) error {
+	c.watch(broke)
+	defer c.watch(nil)
 	deadline := time.Now().Add(reconnectPatience)
 	backoff := minBackoff
 	for {
@@ -25,7 +28,7 @@ func comeBack(ctx context.Context, broke error, open func() error) error {
 		case !broken(err):
 			return fmt.Errorf("coming back after %w: %w", broke, err)
 		case time.Now().After(deadline):
-			return fmt.Errorf("giving up to come back: %w", err)
+			return fmt.Errorf("the connection was lost, and did not come back: %w", err)
 		}
 		if !pause(ctx, backoff) {
 			return context.Cause(ctx)

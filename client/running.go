@@ -45,7 +45,7 @@ func (s *session) begin(ctx context.Context, stdin io.Reader, keep bool) (*runni
 	if s.opened.Load() && broken(err) {
 		// The process may have been started before the connection broke: the request id makes
 		// the second Exec attach to it then, rather than start another.
-		err = comeBack(s.ctx, err, s.open)
+		err = s.client.comeBack(s.ctx, err, s.open)
 	}
 	if err != nil {
 		r.release()

@@ -149,7 +149,7 @@ func (s *session) run() error {
 		if err == nil || !broken(err) || (s.exit != nil && !s.attach.GetFollowAfterExit()) {
 			return s.finish(err)
 		}
-		if err := comeBack(s.ctx, err, s.open); err != nil {
+		if err := s.client.comeBack(s.ctx, err, s.open); err != nil {
 			return s.finish(err)
 		}
 	}

@@ -193,6 +193,26 @@ func TestComingBack(t *testing.T) {
 	}
 }
 
+// TestConnectionIsWatched: each loss is told, and its end, also that of who gives up.
+func TestConnectionIsWatched(t *testing.T) {
+	for name, attach := range map[string]func(guestdv1.ProcessService_AttachServer) error{
+		"comes back": attachScript(nil, attached(), exited(0)),
+		"gives up":   attachScript(refusal(t, codes.NotFound, "PROCESS_NOT_FOUND", nil)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []error
+			client, _ := serveFake(t, &fakeGuestd{exec: script(lost, started()), attach: attach},
+				WithConnectionWatch(func(err error) { told = append(told, err) }))
+			if err := client.Command("x").Run(t.Context()); (err == nil) != (name == "comes back") {
+				t.Errorf("got %v", err)
+			}
+			if len(told) != 2 || !errors.Is(told[0], ErrUnavailable) || told[1] != nil {
+				t.Errorf("told %v, want a loss and its end", told)
+			}
+		})
+	}
+}
+
 func TestComingBackToAnotherGuestd(t *testing.T) {
 	client, _ := serveFake(t, &fakeGuestd{
 		exec:   script(lost, started(), output(0, "abc")),
