@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"guestd.internal/client"
 )
@@ -26,8 +27,19 @@ type app struct {
 	signals               *signalWatch
 	stdin, stdout, stderr *os.File
 
+	cancel     context.CancelCauseFunc // ends the verb
+	connection *connectionWatch
+
+	mu      sync.Mutex // protects the following: a verb that does not end is left behind
 	client  *client.Client
 	private *privateGuestd
+}
+
+// newApp makes an app whose verb cancel ends.
+func newApp(signals *signalWatch, cancel context.CancelCauseFunc) *app {
+	a := &app{signals: signals, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, cancel: cancel}
+	a.connection = &connectionWatch{notice: a.notice, cancel: cancel}
+	return a
 }
 
 // connect returns the guest that the flags name, or a private one.
@@ -39,6 +51,9 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	// close may come meanwhile, but not before what is to be closed is known.
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	target := a.targetURI()
 	if target == "" {
 		if a.private, err = startPrivateGuestd(ctx); err != nil {
@@ -46,7 +61,7 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 		}
 		target = a.private.target()
 	}
-	a.client, err = client.Dial(target, client.WithToken(token))
+	a.client, err = client.Dial(target, client.WithToken(token), client.WithConnectionWatch(a.connection.changed))
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +69,7 @@ func (a *app) connect(ctx context.Context) (*client.Client, error) {
 		if err := a.private.waitReady(ctx, a.client); err != nil {
 			return nil, err
 		}
+		go a.private.watch(a.cancel)
 	}
 	return a.client, nil
 }
@@ -92,6 +108,8 @@ func (a *app) token() (string, error) {
 
 // close ends the connection and the private guestd.
 func (a *app) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var errs []error
 	if a.client != nil {
 		errs = append(errs, a.client.Close())
@@ -106,5 +124,9 @@ func (a *app) close() {
 
 // notice tells the user something on stderr, where it is in no script's way.
 func (a *app) notice(format string, args ...any) {
-	fmt.Fprintf(a.stderr, "guestctl: "+format+"\n", args...)
+	before, after := "", "\n"
+	if isRaw(a.stderr) {
+		before, after = "\r\n", "\r\n"
+	}
+	fmt.Fprintf(a.stderr, before+"guestctl: "+format+after, args...)
 }

@@ -55,6 +55,7 @@ func (a *app) attach(ctx context.Context, id, from string, interactive bool) err
 		if raw, err = makeRaw(a.stdin); err != nil {
 			return err
 		}
+		options.Stdin = terminalKeys{a.stdin, a.connection}
 	}
 	defer raw.close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -65,7 +66,7 @@ func (a *app) attach(ctx context.Context, id, from string, interactive bool) err
 	}
 	detach := func(s signalError) { cancel(s) }
 	if terminal {
-		return a.followTerminal(attachment, detach)
+		return a.followTerminal(ctx, attachment, detach)
 	}
 	restore := a.signals.redirect(detach)
 	defer restore()

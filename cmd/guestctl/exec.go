@@ -73,7 +73,7 @@ func (a *app) exec(ctx context.Context, f execFlags, args []string) error {
 	if err := cmd.Start(ctx); err != nil {
 		return err
 	}
-	return a.follow(cmd)
+	return a.follow(ctx, cmd)
 }
 
 func (a *app) execDetached(ctx context.Context, f execFlags, args []string) error {
@@ -125,6 +125,7 @@ func (a *app) runInTerminal(ctx context.Context, cmd *client.Cmd, keys bool) err
 	if keys {
 		cmd.Stdin = a.stdin
 		if isTerminal(a.stdin) {
+			cmd.Stdin = terminalKeys{a.stdin, a.connection}
 			var err error
 			if raw, err = makeRaw(a.stdin); err != nil {
 				return err
@@ -132,12 +133,12 @@ func (a *app) runInTerminal(ctx context.Context, cmd *client.Cmd, keys bool) err
 		}
 	}
 	defer raw.close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(context.Canceled)
-	if err := cmd.Start(ctx); err != nil {
+	commandCtx, kill := context.WithCancelCause(ctx)
+	defer kill(context.Canceled)
+	if err := cmd.Start(commandCtx); err != nil {
 		return err
 	}
-	return a.followTerminal(cmd, hangUp(cmd, cancel))
+	return a.followTerminal(ctx, cmd, hangUp(cmd, kill))
 }
 
 // sizeForGuest is the local terminal's size, or guestd's default.

@@ -18,20 +18,35 @@ type remote interface {
 	Wait() error
 }
 
-// follow passes signals on to a process without a terminal, and waits for its end.
-func (a *app) follow(r remote) error {
+// follow passes signals on to a process without a terminal, and waits for its end, or for ctx's: that
+// of a verb whose guest is out of reach for good.
+func (a *app) follow(ctx context.Context, r remote) error {
 	restore := a.signals.forward(func(s signalError) {
-		// It fails only when the process has ended, which Wait tells.
-		_ = r.Signal(syscall.Signal(s))
+		if !a.connection.giveUp(s) {
+			// It fails only when the process has ended, which Wait tells.
+			_ = r.Signal(syscall.Signal(s))
+		}
 	})
 	defer restore()
-	return r.Wait()
+	return waitFor(ctx, r)
+}
+
+// waitFor waits for a process's end, and no longer than ctx lasts.
+func waitFor(ctx context.Context, r remote) error {
+	ended := make(chan error, 1)
+	go func() { ended <- r.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // followTerminal passes the terminal's size on to a process in a terminal, and waits for its end.
 // The keys for signals are typed into the guest's terminal; a signal to guestctl itself means that
-// the local one is gone, and calls end.
-func (a *app) followTerminal(r remote, end func(signalError)) error {
+// the local one is gone, and calls end. ctx is as in follow.
+func (a *app) followTerminal(ctx context.Context, r remote, end func(signalError)) error {
 	stop := a.followSize(func(size client.Size) {
 		// It fails only when the process has ended, which Wait tells.
 		_ = r.Resize(size)
@@ -39,6 +54,9 @@ func (a *app) followTerminal(r remote, end func(signalError)) error {
 	defer stop()
 	ended := make(chan signalError, 1)
 	restore := a.signals.forward(func(s signalError) {
+		if a.connection.giveUp(s) {
+			return
+		}
 		select {
 		case ended <- s:
 			end(s)
@@ -46,7 +64,7 @@ func (a *app) followTerminal(r remote, end func(signalError)) error {
 		}
 	})
 	defer restore()
-	err := r.Wait()
+	err := waitFor(ctx, r)
 	select {
 	case s := <-ended:
 		return s

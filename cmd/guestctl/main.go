@@ -6,15 +6,19 @@
 // packages; where no target is named it starts a guestd of its own, as a program, for the one
 // command.
 //
-// Goroutines: the signal dispatcher lives as long as main; a private guestd is watched by one
-// goroutine, which main waits for. A terminal that was made raw is restored on every return from
-// main, signals and panics of the verb included.
+// Goroutines: the signal dispatcher lives as long as main; the verb has one of its own, so that main
+// can leave behind what does not end; a private guestd is watched by one goroutine that main waits
+// for, and one that ends with it. A terminal that was made raw is restored on every return from the
+// verb, signals and panics included.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"time"
+
+	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -25,17 +29,38 @@ func main() {
 func run(args []string) int {
 	signals := watchSignals()
 	defer signals.stop()
-	a := &app{signals: signals, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
-	defer a.close()
-	root := newRoot(a)
-	root.SetArgs(spellFlags(root, args))
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(context.Canceled)
+	a := newApp(signals, cancel)
+	defer a.close()
 	restore := signals.redirect(func(s signalError) { cancel(s) })
 	defer restore()
-	err := root.ExecuteContext(ctx)
+	root := newRoot(a)
+	root.SetArgs(spellFlags(root, args))
+	err := runVerb(ctx, root)
 	if message := complaint(ctx, err); message != "" {
 		fmt.Fprintf(os.Stderr, "guestctl: %s\n", message)
 	}
 	return exitCode(ctx, err)
+}
+
+// verbPatience is how long a verb that is to end may take to put everything away.
+const verbPatience = 2 * time.Second
+
+// runVerb runs the verb. One that does not end though it is to is left behind: it waits in a system
+// call that nothing breaks off, as the opening of a local FIFO is, or a write to a pipe that nobody reads.
+func runVerb(ctx context.Context, root *cobra.Command) error {
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(verbPatience):
+		return context.Cause(ctx)
+	}
 }

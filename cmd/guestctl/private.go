@@ -121,6 +121,12 @@ func (p *privateGuestd) waitReady(ctx context.Context, c *client.Client) error {
 	}
 }
 
+// watch ends the verb when guestd ends under it. It returns with guestd's end.
+func (p *privateGuestd) watch(cancel context.CancelCauseFunc) {
+	<-p.ended
+	cancel(fmt.Errorf("the private guestd has ended (%s): %s", p.state, p.lastWords()))
+}
+
 // lastWords is the end of guestd's log.
 func (p *privateGuestd) lastWords() string {
 	const most = 2 << 10

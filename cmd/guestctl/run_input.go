@@ -64,14 +64,21 @@ func (i *lineInput) close() error {
 // interruptPatience bounds the call that interrupts code.
 const interruptPatience = 10 * time.Second
 
-// interruptOnSignal interrupts the code, whose end run then shows as any other.
+// interruptOnSignal interrupts the code, whose end run then shows as any other. Where the guest is
+// out of reach run ends instead.
 func (i *lineInput) interruptOnSignal(ctx context.Context) func(signalError) {
-	return func(signalError) {
+	return func(s signalError) {
 		i.stopWaiting()
+		if i.app.connection.giveUp(s) {
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptPatience)
 		defer cancel()
 		if err := i.execution.Interrupt(ctx); err != nil {
 			i.app.notice("interrupting the code: %v", err)
+			if errors.Is(err, client.ErrUnavailable) {
+				i.app.cancel(s)
+			}
 		}
 	}
 }

@@ -39,5 +39,5 @@ func (a *app) shell(ctx context.Context, user string) error {
 	if err := cmd.Start(ctx); err != nil {
 		return err
 	}
-	return a.follow(cmd)
+	return a.follow(ctx, cmd)
 }

@@ -15,6 +15,13 @@ import (
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
+// isRaw tells whether a file is a terminal in raw mode, where a line end alone leaves the cursor in
+// its column.
+func isRaw(f *os.File) bool {
+	state, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil && state.Oflag&unix.OPOST == 0
+}
+
 // rawTerminal is a terminal whose keys all go to the guest, Ctrl-C included.
 type rawTerminal struct {
 	file    *os.File

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// lossNoticeDelay is how long a connection may be lost before the user is told: most come back at
+// once, as after a pause of the guest.
+const lossNoticeDelay = time.Second
+
+// connectionWatch knows whether what a verb follows in the guest is out of reach. Then guestctl says
+// so, and the user's signals are for guestctl: nobody else could obey them.
+type connectionWatch struct {
+	notice func(format string, args ...any)
+	cancel context.CancelCauseFunc // ends the verb
+
+	mu    sync.Mutex // protects the following
+	lost  int        // how many of those that are followed are out of reach
+	told  bool
+	timer *time.Timer // tells the user; nil before the first loss
+}
+
+// changed is for client.WithConnectionWatch.
+func (w *connectionWatch) changed(loss error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if loss != nil {
+		if w.lost++; w.lost == 1 {
+			w.timer = time.AfterFunc(lossNoticeDelay, func() { w.tell(loss) })
+		}
+		return
+	}
+	if w.lost--; w.lost > 0 {
+		return
+	}
+	w.timer.Stop()
+	w.told = false
+}
+
+func (w *connectionWatch) tell(loss error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lost > 0 && !w.told {
+		w.told = true
+		w.notice("the connection to the guest is lost; trying to come back for a minute (Ctrl-C gives up): %v", loss)
+	}
+}
+
+// giveUp ends the verb for a signal that comes while the guest is out of reach, and tells whether it is.
+func (w *connectionWatch) giveUp(s signalError) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lost == 0 {
+		return false
+	}
+	w.cancel(s)
+	return true
+}
+
+// terminalKeys is what is typed into a terminal of the guest. Ctrl-C is the guest's own unless it is out of reach.
+type terminalKeys struct {
+	io.Reader
+	connection *connectionWatch
+}
+
+// Read implements io.Reader.
+func (k terminalKeys) Read(p []byte) (int, error) {
+	const ctrlC = 3
+	n, err := k.Reader.Read(p)
+	if bytes.IndexByte(p[:n], ctrlC) >= 0 {
+		k.connection.giveUp(signalError(syscall.SIGINT))
+	}
+	return n, err
+}
