@@ -55,7 +55,8 @@ func spawnAlone(table *Table, spec Spec) error {
 	child, err := spawner.Start(l.command)
 	l.closeChildEnds()
 	if err == nil {
-		child.Await(func() {})
+		child.Await()
+		child.Reap()
 		child.Release()
 	}
 	l.abort()

@@ -11,33 +11,38 @@ import (
 )
 
 // Most commands end within milliseconds. For these, waking up one goroutine for each
-// pipe and one for the end costs more than all else that guestd does. So at first the
-// supervisor alone waits for all of it, in one poll(2); only what goes on for longer,
-// or writes a lot, gets goroutines for its pipes.
+// pipe and one for the end costs more than all else that guestd does. So at first
+// whoever has started a command waits for all of it, in one poll(2); then its
+// supervisor does; and only what goes on for longer, or writes a lot, gets goroutines for
+// its pipes.
 
 const (
-	// briefTime is for how long a supervisor waits that way. It occupies a thread
-	// meanwhile, and one of the processors that run goroutines until the runtime
-	// notices.
+	// briefTime is for how long a supervisor waits that way, or whoever wants the outcome
+	// only. It occupies a thread meanwhile, and one of the processors that run goroutines
+	// until the runtime notices.
 	briefTime = 20 * time.Millisecond
+	// startPatience is for how long Exec keeps its caller waiting for a command that may
+	// be over by then, and outputPatience once it has written something.
+	startPatience  = 3 * time.Millisecond
+	outputPatience = 500 * time.Microsecond
 	// briefOutput is how much output, in bytes, gets its own goroutine.
 	briefOutput = 64 << 10
 )
 
-// briefWatches is how many supervisors wait that way at once: where many commands run,
+// briefWatches is how many wait that way at once: where many commands run,
 // processors have something better to do.
 func briefWatches() int { return min(runtime.GOMAXPROCS(0)-1, 4) }
 
-// watchBriefly reads the pipes until the leader has ended, and says whether it has. False
-// means that it is time for pumps to run.
-func (p *Process) watchBriefly() (ended bool) {
+// watchBriefly reads the pipes until the leader has ended, and says whether it has. It
+// gives up when patience is over, and afterOutput once there was output.
+func (p *Process) watchBriefly(patience, afterOutput time.Duration) (ended bool) {
 	select {
 	case p.table.brief <- struct{}{}:
 	default:
 		return false
 	}
 	defer func() { <-p.table.brief }()
-	deadline := time.Now().Add(briefTime)
+	deadline := time.Now().Add(patience)
 	fds := make([]unix.PollFd, 1+len(p.outputs)) // the first is the child's
 	for i, out := range p.outputs {
 		fds[1+i] = unix.PollFd{Fd: int32(out.pump.FD()), Events: unix.POLLIN}
@@ -56,6 +61,9 @@ func (p *Process) watchBriefly() (ended bool) {
 				continue
 			}
 			n, err := out.pump.ReadNow()
+			if total == 0 && n > 0 {
+				deadline = earlier(deadline, time.Now().Add(afterOutput))
+			}
 			total += n
 			switch {
 			case err == nil || errors.Is(err, syscall.EAGAIN):
@@ -67,6 +75,13 @@ func (p *Process) watchBriefly() (ended bool) {
 		}
 	}
 	return false
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // startPumps gives each stream a goroutine.

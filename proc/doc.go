@@ -26,7 +26,8 @@
 // # Ownership
 //
 // A [Table] owns its processes. Each [Process] has one goroutine that supervises
-// it, one for each output stream (two with pipes, one in a terminal or with
+// it, which starts when the goroutine that has started the process does not wait for
+// its end any longer, one for each output stream (two with pipes, one in a terminal or with
 // merged output), and for as long as they are needed one that writes input and
 // one that ends the tree after a time-out. They end when the leader has ended and
 // its streams are closed by all who hold them; [Table.Close] ends them all. A

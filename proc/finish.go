@@ -16,10 +16,30 @@ const masterLinger = 10 * time.Minute
 // supervise records the leader's end and collects all that the process has. It
 // is the process's own goroutine.
 func (p *Process) supervise() {
-	if p.terminal != nil || !p.watchBriefly() {
+	if p.terminal != nil || !p.watchBriefly(briefTime, briefTime) {
 		p.startPumps()
 	}
-	p.child.Await(p.leaderEnded)
+	p.child.Await()
+	p.leaderEnded()
+	p.reap()
+}
+
+// superviseHere does the same in the goroutine that has started the process, as far as
+// it takes no longer than patience. What is left, if only collecting, is for the
+// process's own goroutine.
+func (p *Process) superviseHere(patience time.Duration) {
+	if p.terminal != nil || p.input != nil || !p.watchBriefly(patience, outputPatience) {
+		go p.supervise()
+		return
+	}
+	p.child.Await()
+	p.leaderEnded()
+	go p.reap()
+}
+
+// reap collects the leader, which has ended, and waits for all that belongs to the process.
+func (p *Process) reap() {
+	p.child.Reap()
 	if p.terminal != nil {
 		linger := time.AfterFunc(masterLinger, p.outputs[0].pump.Close)
 		defer linger.Stop()

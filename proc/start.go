@@ -27,7 +27,8 @@ type launch struct {
 }
 
 // start starts what spec says, and attaches a reader before the first byte of
-// output where attach is not nil.
+// output where attach is not nil. It may wait for the end of a command that is soon over,
+// where the caller has nothing to do before that.
 func (t *Table) start(ctx context.Context, spec Spec, capture *captureOptions, attach *AttachOptions) (*Process, *Attachment, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, nil, err
@@ -47,6 +48,14 @@ func (t *Table) start(ctx context.Context, spec Spec, capture *captureOptions, a
 		return nil, nil, err
 	}
 	l.run()
+	switch {
+	case capture != nil:
+		l.process.superviseHere(briefTime)
+	case attach != nil:
+		l.process.superviseHere(startPatience)
+	default:
+		go l.process.supervise()
+	}
 	return l.process, attachment, nil
 }
 
@@ -218,7 +227,7 @@ func isAboutDir(r spawn.Reason) bool {
 	return r == spawn.CwdNotFound || r == spawn.CwdDenied || r == spawn.CwdNotDirectory
 }
 
-// run starts the process's goroutine and lists it.
+// run lists the process. It is to be supervised from now on.
 func (l *launch) run() {
 	p := l.process
 	p.unsettled.Store(int32(1 + len(p.outputs)))
@@ -238,7 +247,6 @@ func (l *launch) run() {
 	if p.spec.Timeout > 0 {
 		p.timeout = time.AfterFunc(p.spec.Timeout-time.Since(p.started), p.timeOut)
 	}
-	go p.supervise()
 }
 
 func (l *launch) closeChildEnds() {

@@ -125,7 +125,9 @@ func (t *Table) Start(ctx context.Context, spec Spec) (*Process, error) {
 	return p, err
 }
 
-// Exec starts a process with a reader attached before its first byte of output.
+// Exec starts a process with a reader attached before its first byte of output. Without a
+// terminal and stdin it returns when the process has ended or written something, or
+// some milliseconds after its start: what ends that soon costs less then.
 func (t *Table) Exec(ctx context.Context, spec Spec, attach AttachOptions) (*Process, *Attachment, error) {
 	return t.start(ctx, spec, nil, &attach)
 }

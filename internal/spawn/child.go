@@ -94,12 +94,10 @@ func (c *Child) Status() Status {
 	}
 }
 
-// Await waits for the leader's end, and collects it. It calls ended in between, once
-// the status is recorded and Done closed. It is called once, by the Child's own
-// goroutine or, with Command.Await, by one of the caller's, which saves it from being
-// woken up.
-func (c *Child) Await(ended func()) {
-	defer c.spawner.running.Done()
+// Await waits for the leader's end and records it: then Done is closed. The leader is a
+// zombie until Reap. Both are called once, by the Child's own goroutine or, with
+// Command.Await, by the caller's, which saves him from being woken up.
+func (c *Child) Await() {
 	usage := new(unix.Rusage)
 	info, err := c.awaitEnd(usage)
 	if err != nil {
@@ -109,8 +107,11 @@ func (c *Child) Await(ended func()) {
 	} else {
 		c.finish(newStatus(info, usage))
 	}
-	ended()
+}
 
+// Reap collects the leader that Await has waited for.
+func (c *Child) Reap() {
+	defer c.spawner.running.Done()
 	if c.cgroup == nil {
 		c.key()
 	}

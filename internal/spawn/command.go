@@ -54,8 +54,8 @@ type Command struct {
 	// Adopt. It then has no audit session, by which they would be taken for its own.
 	Forks bool
 
-	// Await says that the caller calls Child.Await, which it must not forget: nobody
-	// else waits for the leader.
+	// Await says that the caller calls Child.Await and Child.Reap, which it must not
+	// forget: nobody else waits for the leader.
 	Await bool
 
 	// Terminal says that Stdin is the slave of a terminal, which becomes the

@@ -184,7 +184,10 @@ func (s *Spawner) adopt(l *launch) *Child {
 	s.mu.Unlock()
 	s.running.Add(1) // allowed beside Wait: Start's own count is still held
 	if !l.cmd.Await {
-		go c.Await(func() {})
+		go func() {
+			c.Await()
+			c.Reap()
+		}()
 	}
 	return c
 }
