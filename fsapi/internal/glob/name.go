@@ -5,16 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// token is a part of a name's glob.
+// token is a part of a name's glob. It is small, since there is one for nearly
+// each byte of a glob.
 type token struct {
-	kind    tokenKind
-	char    rune    // of one character; beyond utf8.MaxRune, a byte that is none
-	set     []span  // of a set
-	classes []class // of a set
-	negated bool    // the set is of what does not match
+	set  *set // of a set
+	char rune // of one character; beyond utf8.MaxRune, a byte that is none
+	kind tokenKind
 }
 
-type tokenKind int
+type tokenKind uint8
 
 const (
 	oneChar tokenKind = iota
@@ -22,6 +21,13 @@ const (
 	anyText
 	charSet
 )
+
+// set is a set of characters.
+type set struct {
+	spans   []span
+	classes []class
+	negated bool // it is those that are not in it
+}
 
 // span is a range of characters, both ends included.
 type span struct{ low, high rune }
@@ -80,7 +86,7 @@ func parse(text string) (name, error) {
 			if err != nil {
 				return nil, err
 			}
-			tokens, text = append(tokens, set), rest
+			tokens, text = append(tokens, token{kind: charSet, set: set}), rest
 		case '\\':
 			if text == "" {
 				return nil, ErrSyntax
@@ -96,40 +102,40 @@ func parse(text string) (name, error) {
 }
 
 // parseSet compiles what follows a "[".
-func parseSet(text string) (set token, rest string, err error) {
-	set.kind = charSet
+func parseSet(text string) (_ *set, rest string, err error) {
+	parsed := &set{}
 	if text != "" && (text[0] == '!' || text[0] == '^') {
-		set.negated, text = true, text[1:]
+		parsed.negated, text = true, text[1:]
 	}
 	for first := true; ; first = false {
 		switch {
 		case text == "":
-			return token{}, "", ErrSyntax
+			return nil, "", ErrSyntax
 		case text[0] == ']' && !first:
-			return set, text[1:], nil
+			return parsed, text[1:], nil
 		case strings.HasPrefix(text, "[:"):
 			name, after, ok := strings.Cut(text[2:], ":]")
 			class, known := classes[name]
 			if !ok || !known {
-				return token{}, "", ErrSyntax
+				return nil, "", ErrSyntax
 			}
-			set.classes, text = append(set.classes, class), after
+			parsed.classes, text = append(parsed.classes, class), after
 			continue
 		}
 		var s span
 		if s.low, text, err = setChar(text); err != nil {
-			return token{}, "", err
+			return nil, "", err
 		}
 		s.high = s.low
 		if len(text) > 1 && text[0] == '-' && text[1] != ']' {
 			if s.high, text, err = setChar(text[1:]); err != nil {
-				return token{}, "", err
+				return nil, "", err
 			}
 		}
 		if s.high < s.low {
-			return token{}, "", ErrSyntax
+			return nil, "", ErrSyntax
 		}
-		set.set = append(set.set, s)
+		parsed.spans = append(parsed.spans, s)
 	}
 }
 
@@ -155,17 +161,22 @@ func (t *token) matches(char rune) bool {
 	case anyText:
 		return false
 	}
-	for _, s := range t.set {
-		if s.low <= char && char <= s.high {
-			return !t.negated
+	return t.set.has(char) != t.set.negated
+}
+
+// has says whether a character is among those that the set names.
+func (s *set) has(char rune) bool {
+	for _, span := range s.spans {
+		if span.low <= char && char <= span.high {
+			return true
 		}
 	}
-	for _, in := range t.classes {
+	for _, in := range s.classes {
 		if in(char) {
-			return !t.negated
+			return true
 		}
 	}
-	return t.negated
+	return false
 }
 
 // match matches the whole of text. When it goes wrong the last "*" takes one
