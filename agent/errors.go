@@ -102,6 +102,7 @@ var sentinels = []struct {
 	{fsapi.ErrChanged, answer{codes.DataLoss, guestdv1.ErrorReason_ERROR_REASON_UNSPECIFIED}},
 	{fsapi.ErrAttributesLeft, answer{codes.FailedPrecondition, guestdv1.ErrorReason_ERROR_REASON_UNSPECIFIED}},
 	{fsapi.ErrTooDeep, answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}},
+	{fsapi.ErrIgnoreLimit, answer{codes.ResourceExhausted, guestdv1.ErrorReason_ERROR_REASON_LIMIT_REACHED}},
 }
 
 // fsSentinels are io/fs's errors, for what failed without an error number.

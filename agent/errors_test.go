@@ -59,6 +59,7 @@ var errorCases = []struct {
 	{&fsapi.PathError{Op: "open", Path: "/f", Err: unix.EROFS}, codes.FailedPrecondition, "READ_ONLY_FILE_SYSTEM", map[string]string{"errno": "EROFS", "path": `"/f"`}},
 	{&fsapi.PathError{Op: "read", Path: "/f", Err: fsapi.ErrNotSupportedType}, codes.FailedPrecondition, "NOT_A_REGULAR_FILE", map[string]string{"path": `"/f"`}},
 	{&fsapi.PathError{Op: "read", Path: "/f", Err: fsapi.ErrOffsetPastEnd}, codes.OutOfRange, "OFFSET_OUT_OF_RANGE", map[string]string{"path": `"/f"`}},
+	{&fsapi.PathError{Op: "read", Path: "/f", Err: fsapi.ErrIgnoreLimit}, codes.ResourceExhausted, "LIMIT_REACHED", map[string]string{"path": `"/f"`}},
 	{&fsapi.PathError{Op: "commit", Path: "/f", Err: fsapi.ErrChecksumMismatch}, codes.DataLoss, "CHECKSUM_MISMATCH", map[string]string{"path": `"/f"`}},
 	{&fsapi.PathError{Op: "commit", Path: "/f", Err: fsapi.ErrSizeMismatch}, codes.DataLoss, "CHECKSUM_MISMATCH", map[string]string{"path": `"/f"`}},
 	{&fsapi.PathError{Op: "extract", Path: "/d", Err: fmt.Errorf("%w: it ends in the middle", fsapi.ErrBadArchive)}, codes.DataLoss, "CHECKSUM_MISMATCH", map[string]string{"path": `"/d"`}},

@@ -34,6 +34,9 @@ var (
 	ErrChecksumMismatch = errors.New("SHA-256 does not match")
 	// ErrTooDeep says that a tree is nested deeper than this call goes.
 	ErrTooDeep = errors.New("folders nested too deeply")
+	// ErrIgnoreLimit says that a folder's .gitignore file does not count, since
+	// those above it have too much text already.
+	ErrIgnoreLimit = errors.New("too much text in .gitignore files")
 	// ErrClosed says that a handle was used after its Close, Commit or Abort.
 	ErrClosed = errors.New("handle is closed")
 )

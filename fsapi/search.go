@@ -102,7 +102,8 @@ type SearchSummary struct {
 // than 4,096 entries in pieces of so many), so that a limit always leaves the
 // same matches. What cannot be read is told in the summary, and the search goes
 // on. Folders are entered as far as 256 levels down. Memory does not depend on
-// the size of files, lines or folders. When ctx ends so does the search, before
+// the size of files, lines or folders: of the .gitignore files that a folder is
+// under 256 KiB each and 1 MiB together count (ErrIgnoreLimit). When ctx ends so does the search, before
 // the next 64 KiB.
 //
 // A line is matched as a whole if it has at most 1 MiB, else its first 1 MiB.

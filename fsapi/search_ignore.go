@@ -14,9 +14,14 @@ import (
 // ignoreName is the name of git's files of what to leave out.
 const ignoreName = ".gitignore"
 
+// maxIgnoreBytes is how much text of .gitignore files counts for one folder: it
+// is all in memory, and each entry may be matched with all of it.
+const maxIgnoreBytes = 4 * gitignore.MaxBytes
+
 // ignoreFile is a .gitignore file that a folder is under.
 type ignoreFile struct {
-	file *gitignore.File
+	file  *gitignore.File
+	bytes int // of its text
 	// above leads from the file's folder to the search's root, with a slash at its
 	// end, or is empty; or skip is how much of a path from the root leads to the
 	// file's folder.
@@ -36,20 +41,33 @@ func (l *searchLevel) ignored(below string, folder bool) bool {
 	return false
 }
 
-// ignoredHere reads the folder's own .gitignore file.
-func (s *searcher) ignoredHere(level *searchLevel) []ignoreFile {
-	file, err := readIgnoreFile(level.dir.fd)
+// addIgnored adds the folder's own .gitignore file to those above it.
+func (s *searcher) addIgnored(level *searchLevel, above []ignoreFile) {
+	level.ignore = above
+	text, err := readIgnoreFile(level.dir.fd)
+	if err == nil && len(text)+ignoreBytes(above) > maxIgnoreBytes {
+		err = ErrIgnoreLimit
+	}
 	if err != nil {
 		s.fail(join(s.shown, path.Join(level.below, ignoreName)), "read", err)
+		return
 	}
-	if file == nil {
-		return nil
+	if len(text) == 0 {
+		return
 	}
-	f := ignoreFile{file: file}
+	f := ignoreFile{file: gitignore.Parse(text), bytes: len(text)}
 	if level.below != "" {
 		f.skip = len(level.below) + 1
 	}
-	return []ignoreFile{f}
+	level.ignore = append(slices.Clip(above), f)
+}
+
+// ignoreBytes is how much text .gitignore files have together.
+func ignoreBytes(files []ignoreFile) (total int) {
+	for i := range files {
+		total += files[i].bytes
+	}
+	return total
 }
 
 // ignoredFromAbove reads the .gitignore files of the folders around the search's
@@ -84,8 +102,8 @@ func (s *searcher) ignoredFromAbove(root int) []ignoreFile {
 		}
 		at, where, above = up, folder, base+"/"+above
 		// What cannot be read up there is none of the search's business.
-		if file, _ := readIgnoreFile(at); file != nil {
-			files = append(files, ignoreFile{file: file, above: above})
+		if text, _ := readIgnoreFile(at); len(text) > 0 && len(text)+ignoreBytes(files) <= maxIgnoreBytes {
+			files = append(files, ignoreFile{file: gitignore.Parse(text), bytes: len(text), above: above})
 		}
 		if isWorkTree(at) {
 			slices.Reverse(files)
@@ -101,9 +119,9 @@ func isWorkTree(dir int) bool {
 	return err == nil && (info.Type == TypeDirectory || info.Type == TypeRegular)
 }
 
-// readIgnoreFile reads a folder's .gitignore file; nil if there is none, or, as
-// for git, it is a link or anything else.
-func readIgnoreFile(dir int) (*gitignore.File, error) {
+// readIgnoreFile reads what counts of a folder's .gitignore file; nothing if there
+// is none, or, as for git, it is a link or anything else.
+func readIgnoreFile(dir int) ([]byte, error) {
 	fd, err := openNoLinks(dir, ignoreName, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		return nil, nil
@@ -128,5 +146,5 @@ func readIgnoreFile(dir int) (*gitignore.File, error) {
 		}
 		text.Write(buf[:n])
 	}
-	return gitignore.Parse(text.Bytes()), nil
+	return text.Bytes()[:min(text.Len(), gitignore.MaxBytes)], nil
 }

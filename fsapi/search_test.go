@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/fsapi/internal/gitignore"
 )
 
 // search searches below the user's folder.
@@ -382,4 +384,39 @@ func TestRequiredLiteral(t *testing.T) {
 			t.Errorf("%q requires %q, want %q", pattern, got, want)
 		}
 	}
+}
+
+// Whoever plants .gitignore files chooses how many, and how large.
+func TestSearchGitignoreInBoundedMemory(t *testing.T) {
+	f := newFixture(t)
+	const levels = 30
+	text := strings.Repeat("x\n", gitignore.MaxBytes/2)
+	dir := "tree"
+	for range levels {
+		f.mkdir(dir)
+		f.put(dir+"/.gitignore", text)
+		dir += "/d"
+	}
+	deepest := strings.TrimSuffix(dir, "/d")
+	f.put(deepest+"/file", "")
+	held := func() int {
+		var stats runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&stats)
+		return int(stats.HeapAlloc)
+	}
+	before, grown := held(), 0
+	summary, err := f.Search(f.ctx, f.user, f.path("tree"), SearchOptions{Gitignore: true, Include: []string{"file"}}, func(SearchMatch) error {
+		grown = held() - before
+		return nil
+	})
+	must(t, err)
+	if summary.Matches != 1 || grown > 64<<20 {
+		t.Errorf("%d matches, and %d MiB held in the deepest folder", summary.Matches, grown>>20)
+	}
+	const count = maxIgnoreBytes / gitignore.MaxBytes
+	if summary.FailureCount != levels-count {
+		t.Fatalf("%d failures, want one for each file but the %d first", summary.FailureCount, count)
+	}
+	wantErr(t, "what is too much", summary.Failures[0].Err, ErrIgnoreLimit)
 }

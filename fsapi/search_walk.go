@@ -84,7 +84,7 @@ func (s *searcher) open() error {
 	level := &searchLevel{dir: newDirReader(fd)}
 	s.stack = append(s.stack, level)
 	if s.opts.Gitignore {
-		level.ignore = slices.Concat(s.ignoredFromAbove(fd), s.ignoredHere(level))
+		s.addIgnored(level, s.ignoredFromAbove(fd))
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (s *searcher) enter(at *searchLevel, entry dirEntry, below string) {
 	}
 	level := &searchLevel{dir: newDirReader(fd), below: below}
 	if s.opts.Gitignore {
-		level.ignore = slices.Concat(at.ignore, s.ignoredHere(level))
+		s.addIgnored(level, at.ignore)
 	}
 	s.stack = append(s.stack, level)
 }
