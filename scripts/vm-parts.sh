@@ -29,20 +29,7 @@ readonly suite=${VM_SUITE:-${VERSION_CODENAME:?no VERSION_CODENAME in /etc/os-re
 stamp=$(echo "$suite"; cat test/vm/guest/modules)
 [[ -f $parts/stamp && $(<"$parts/stamp") == "$stamp" ]] && exit 0
 
-# Other vendors' repositories may use Debian's release names, so a source counts
-# as the mirror only where the machine also takes -updates of the release from it.
-mirror_of_this_machine() {
-    apt-get indextargets --no-release-info --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
-        awk -v release="$VERSION_CODENAME" '
-            $2 == release { main[$1] = 1; if (first == "") first = $1 }
-            $2 == release "-updates" { updates[$1] = 1 }
-            END {
-                for (uri in main) if (uri in updates) { print uri; exit }
-                print first
-            }'
-}
-mirror=$(mirror_of_this_machine)
-[[ -n $mirror ]] || die "no apt source for Debian $VERSION_CODENAME on this machine"
+mirror=$(scripts/debian-mirror.sh)
 
 mkdir -p "$vm"
 work=$(mktemp -d "$vm/fetch.XXXXXX")
