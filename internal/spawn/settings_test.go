@@ -97,7 +97,8 @@ func TestInnerLimit(t *testing.T) {
 
 func TestSettingsOnRequest(t *testing.T) {
 	eachTreeMode(t, func(t *testing.T, s *Spawner) {
-		umask, nice, oom := uint32(0o077), 5, 500
+		before := reportOf(t, s, nil)
+		umask, nice, oom := uint32(0o077), before.Nice+5, before.OOMScoreAdj+100
 		r := reportOf(t, s, func(c *Command) {
 			c.Umask, c.Nice, c.OOMScoreAdj = &umask, &nice, &oom
 			c.Rlimits = []Rlimit{
@@ -105,7 +106,7 @@ func TestSettingsOnRequest(t *testing.T) {
 				{Resource: unix.RLIMIT_CORE, Soft: 0, Hard: 0},
 			}
 		})
-		if r.Umask != "0077" || r.Nice != 5 || r.OOMScoreAdj != 500 {
+		if r.Umask != "0077" || r.Nice != nice || r.OOMScoreAdj != oom {
 			t.Errorf("umask %s, nice %d, oom_score_adj %d", r.Umask, r.Nice, r.OOMScoreAdj)
 		}
 		if r.NoFile[1] != 200 || r.Core != [2]uint64{} {
@@ -113,8 +114,8 @@ func TestSettingsOnRequest(t *testing.T) {
 		}
 		// None of it stays behind, with guestd or with the next child.
 		after := reportOf(t, s, nil)
-		if after.Umask != "0022" || after.Nice != 0 || after.OOMScoreAdj == 500 || after.NoFile[1] == 200 {
-			t.Errorf("the next child got %+v", after)
+		if after.Umask != "0022" || after.Nice != before.Nice || after.OOMScoreAdj != before.OOMScoreAdj || after.NoFile != before.NoFile {
+			t.Errorf("the next child got %+v, the one before %+v", after, before)
 		}
 	})
 }
