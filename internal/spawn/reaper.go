@@ -32,9 +32,16 @@ type reaper struct {
 	ended   sync.WaitGroup
 }
 
-// reapDelay is how long the reaper lets orphans gather. The daemon's own
-// children raise SIGCHLD too: they are not to cost a search each.
-const reapDelay = 50 * time.Millisecond
+const (
+	// reapDelay is how long the reaper lets orphans gather at least. The daemon's own
+	// children raise SIGCHLD too: they are not to cost a search each.
+	reapDelay = 50 * time.Millisecond
+	// maxReapDelay is how long orphans may lie about.
+	maxReapDelay = time.Second
+	// reapShare bounds what searching costs in between, where many children end: one part
+	// in so many of the time.
+	reapShare = 50
+)
 
 // startReaper makes this process a child subreaper and starts its goroutine.
 func (s *Spawner) startReaper() error {
@@ -84,6 +91,7 @@ func (r *reaper) stop() {
 }
 
 func (r *reaper) run() {
+	delay := reapDelay
 	for {
 		select {
 		case <-r.signals:
@@ -92,13 +100,15 @@ func (r *reaper) run() {
 			return
 		}
 		select {
-		case <-time.After(reapDelay):
+		case <-time.After(delay):
 		case <-r.quit:
 			return
 		}
+		begin := time.Now()
 		if r.collect() > 0 {
 			r.poke() // the kernel's list of children may miss some while others go
 		}
+		delay = min(max(reapDelay, reapShare*time.Since(begin)), maxReapDelay)
 	}
 }
 
