@@ -184,11 +184,11 @@ func fromRPC(err error) error {
 
 // plainMessage takes from grpc's message about a failed dial what the dialer said.
 func plainMessage(message string) string {
-	const head, tail = `connection error: desc = "transport: Error while dialing: `, `"`
-	if dialing, is := strings.CutPrefix(message, head); is {
-		return strings.TrimSuffix(dialing, tail)
+	quoted, is := strings.CutPrefix(message, "connection error: desc = ")
+	if !is {
+		return message
 	}
-	return message
+	return strings.TrimPrefix(unquote(quoted), "transport: Error while dialing: ")
 }
 
 // fromCall is fromRPC for a call made under ctx: where ctx itself ended the call, the error is

@@ -125,6 +125,20 @@ func TestCallEndedByItsContextTellsTheCause(t *testing.T) {
 	}
 }
 
+// TestMessageOfAFailedDialIsUnquoted: what a monitor said is quoted once, by who tells it.
+func TestMessageOfAFailedDialIsUnquoted(t *testing.T) {
+	for message, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: the monitor answered \"no \\\\r\" instead of OK"`: `the monitor answered "no \\r" instead of OK`,
+		`connection error: desc = "error reading server preface: EOF"`:                                               "error reading server preface: EOF",
+		`connection error: desc = "cut of`:                                                                           `"cut of`,
+		`the file "x" is none`:                                                                                       `the file "x" is none`,
+	} {
+		if got := plainMessage(message); got != want {
+			t.Errorf("%s\nbecame %s\n   want %s", message, got, want)
+		}
+	}
+}
+
 func TestMessageOfAFailedDialIsPlain(t *testing.T) {
 	c, err := Dial("unix:///nonexistent/guestd.sock")
 	if err != nil {
