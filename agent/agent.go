@@ -92,6 +92,9 @@ func New(cfg Config) (*Agent, error) {
 	if err := a.openDomains(); err != nil {
 		return nil, errors.Join(err, a.closeResources())
 	}
+	for _, what := range a.unusable() {
+		a.log.Warn("guestd is degraded", "what", what)
+	}
 	a.server = a.newServer()
 	a.register()
 	return a, nil

@@ -33,14 +33,8 @@ func (s *systemService) GetInfo(context.Context, *guestdv1.GetInfoRequest) (*gue
 	a := s.agent
 	build := version.Get()
 	hostName, _ := os.Hostname() // "" is what the API says for unknown
-	degraded := append(slices.Clone(a.cfg.Degraded), a.spawner.Degraded()...)
-	user, err := a.defaultUserName()
-	if err != nil {
-		degraded = append(degraded, fmt.Sprintf("the default user cannot be resolved: %v", err))
-	}
-	if _, err := a.settings.template.Vars(); err != nil {
-		degraded = append(degraded, fmt.Sprintf("the template's environment is left out: %v", err))
-	}
+	degraded := slices.Concat(a.cfg.Degraded, a.spawner.Degraded(), a.unusable())
+	user, _ := a.defaultUserName() // "" where it is unusable
 	return &guestdv1.GetInfoResponse{
 		Version:       build.Version,
 		Commit:        build.Commit,
@@ -57,6 +51,19 @@ func (s *systemService) GetInfo(context.Context, *guestdv1.GetInfoRequest) (*gue
 		Architecture:  runtime.GOARCH,
 		Root:          os.Geteuid() == 0,
 	}, nil
+}
+
+// unusable says which of the guest's own settings cannot be used as they are now: the guest may
+// still come to have the user, for example.
+func (a *Agent) unusable() []string {
+	var told []string
+	if _, err := a.defaultUserName(); err != nil {
+		told = append(told, fmt.Sprintf("the default user cannot be resolved: %v", err))
+	}
+	if _, err := a.settings.template.Vars(); err != nil {
+		told = append(told, fmt.Sprintf("the template's environment is left out: %v", err))
+	}
+	return told
 }
 
 // defaultUserName is the name of who runs what names no user, or the uid where

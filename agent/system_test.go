@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -159,5 +161,39 @@ func TestEnvironmentPrecedence(t *testing.T) {
 	}
 	if told := strings.Join(info.GetDegraded(), "\n"); !strings.Contains(told, file) {
 		t.Errorf("degraded does not name the file: %s", told)
+	}
+}
+
+// TestUnusableSettingsAreTold: a start with settings that cannot be used goes on, since the guest may
+// still get what is missing, but says so where an operator looks.
+func TestUnusableSettingsAreTold(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "environment")
+	if err := os.WriteFile(file, []byte("malformed\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	a, err := New(Config{
+		DefaultUser: "no-such-user", EnvironmentFile: file, StateDir: t.TempDir(), CgroupRoot: "none",
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := (&systemService{agent: a}).GetInfo(within(t), &guestdv1.GetInfoRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Shutdown(within(t)); err != nil {
+		t.Error(err)
+	}
+	logged := log.String()
+	told := strings.Join(info.GetDegraded(), "\n")
+	for _, want := range []string{"no-such-user", file} {
+		if !strings.Contains(logged, want) {
+			t.Errorf("the log does not name %s: %s", want, logged)
+		}
+		if !strings.Contains(told, want) {
+			t.Errorf("GetInfo does not name %s: %s", want, told)
+		}
 	}
 }
