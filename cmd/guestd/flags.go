@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -57,7 +58,12 @@ func newFlags(opts *options) *flag.FlagSet {
 	fs.Func("prewarm", "start a kernel for `LANGUAGE`, which is python or python:N for N kernels,\nbefore anybody asks for one", prewarm(c))
 	fs.BoolVar(&c.ColdStart, "cold-start", false, "start every kernel as a process of its own, and none ahead")
 	fs.Func("drain", "give running calls `DURATION` at a shutdown (default 2s)", drain(c))
-	fs.TextVar(&opts.logLevel, "log-level", slog.LevelInfo, "log from `LEVEL` on: debug, info, warn or error")
+	fs.Func("log-level", "log from `LEVEL` on: debug, info, warn or error (default info)", func(s string) error {
+		if opts.logLevel.UnmarshalText([]byte(s)) != nil {
+			return errors.New("want debug, info, warn or error")
+		}
+		return nil
+	})
 	fs.Func("log-format", "log as `FORMAT`: text or json (default: text on a terminal, else json)", func(s string) error {
 		if s != "text" && s != "json" {
 			return fmt.Errorf("want text or json")
@@ -164,8 +170,8 @@ func helpText() string {
 		for line := range strings.Lines(usage) {
 			fmt.Fprintf(&text, "        %s", line)
 		}
-		if f.Name == "reaper" || f.Name == "log-level" {
-			fmt.Fprintf(&text, " (default %s)", strings.ToLower(f.DefValue))
+		if f.Name == "reaper" {
+			fmt.Fprintf(&text, " (default %s)", f.DefValue)
 		}
 		text.WriteString("\n")
 	})

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -103,11 +104,15 @@ func obeySignals(signals <-chan os.Signal, a *agent.Agent, end context.CancelCau
 	}
 }
 
-// describe names the flag for a setting that is wrong.
+// describe names the flag for a setting that is wrong, and for each that could right it.
 func describe(err error) string {
 	if e, ok := errors.AsType[*agent.ConfigError](err); ok {
 		if name, ok := flagNames[e.Field]; ok {
-			return fmt.Sprintf("--%s: %s", name, e.Problem)
+			problem := e.Problem
+			for field, name := range flagNames {
+				problem = strings.ReplaceAll(problem, "set "+field, "set --"+name)
+			}
+			return fmt.Sprintf("--%s: %s", name, problem)
 		}
 	}
 	return err.Error()
