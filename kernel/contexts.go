@@ -220,7 +220,7 @@ func (cs *Contexts) Execution(id string) (*Execution, error) {
 	defer cs.mu.Unlock()
 	x := cs.executions[id]
 	if x == nil {
-		return nil, ErrExecutionNotFound
+		return nil, fmt.Errorf("%w: %q", ErrExecutionNotFound, id)
 	}
 	return x, nil
 }
@@ -230,7 +230,7 @@ func (cs *Contexts) context(id string) (executor, error) {
 	defer cs.mu.Unlock()
 	c := cs.contexts[id]
 	if c == nil {
-		return nil, ErrContextNotFound
+		return nil, fmt.Errorf("%w: %q", ErrContextNotFound, id)
 	}
 	return c, nil
 }
@@ -294,7 +294,7 @@ func (cs *Contexts) executionIn(id string) (*Execution, executor, error) {
 	defer cs.mu.Unlock()
 	x := cs.executions[id]
 	if x == nil {
-		return nil, nil, ErrExecutionNotFound
+		return nil, nil, fmt.Errorf("%w: %q", ErrExecutionNotFound, id)
 	}
 	return x, cs.contexts[x.contextID], nil
 }
