@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -199,8 +200,11 @@ func (a *app) download(ctx context.Context, f cpFlags, source, destination strin
 		return err
 	}
 	r, err := c.Open(ctx, source, &client.ReadOptions{User: f.user})
+	if errors.Is(err, syscall.EISDIR) {
+		return fmt.Errorf("%s is a directory: cp -r copies those", quoteUnprintable(source))
+	}
 	if err != nil {
-		return err
+		return naming(source, err)
 	}
 	defer r.Close()
 	bar := a.newProgress(path.Base(source), r.Info().Bytes, f.quiet)

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 
 	"guestd.internal/client"
 )
@@ -21,9 +24,17 @@ func (a *app) each(ctx context.Context, paths []string, do func(context.Context,
 		if err != nil && endsAll(ctx, err) {
 			return err
 		}
-		result = a.noteFailure(ctx, err, result)
+		result = a.noteFailure(ctx, naming(path, err), result)
 	}
 	return result
+}
+
+// naming is an error whose text names what it is about, which of several guestd need not have told.
+func naming(name string, err error) error {
+	if err == nil || name == "" || strings.Contains(err.Error(), name) || strings.Contains(err.Error(), strconv.Quote(name)) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", quoteUnprintable(name), err)
 }
 
 // endsAll tells whether there is no point in going on with other paths.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +35,9 @@ func (a *app) healthOf(ctx context.Context, service string) error {
 		return err
 	}
 	state, err := c.Health(ctx, service)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("guestd has no service %q: they are named as guestd.v1.CodeService is", service)
+	}
 	if err != nil {
 		return err
 	}

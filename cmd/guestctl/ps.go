@@ -25,14 +25,14 @@ func newPS(a *app) *cobra.Command {
 	return cmd
 }
 
-// jsonProcess is a process in JSON. Arguments that are not UTF-8 are shown with U+FFFD.
+// jsonProcess is a process in JSON; what is not known is left out. Arguments that are not UTF-8 are shown with U+FFFD.
 type jsonProcess struct {
 	ID       string            `json:"process_id"`
-	PID      int               `json:"pid"`
+	PID      int               `json:"pid,omitempty"`
 	Running  bool              `json:"running"`
-	Args     []string          `json:"arguments"`
-	User     string            `json:"user"`
-	Dir      string            `json:"cwd"`
+	Args     []string          `json:"arguments,omitempty"`
+	User     string            `json:"user,omitempty"`
+	Dir      string            `json:"cwd,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	Started  time.Time         `json:"start_time"`
 	Ended    *time.Time        `json:"end_time,omitempty"`
@@ -68,7 +68,7 @@ func (a *app) ps(ctx context.Context, all bool) error {
 
 func newJSONProcess(p *client.Process) jsonProcess {
 	out := jsonProcess{
-		ID: p.ID, PID: p.PID, Running: p.Running, Args: nonNil(p.Args), User: p.User, Dir: p.Dir,
+		ID: p.ID, PID: p.PID, Running: p.Running, Args: p.Args, User: p.User, Dir: p.Dir,
 		Labels: p.Labels, Started: p.Started,
 	}
 	if p.Exit != nil {

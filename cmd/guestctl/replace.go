@@ -22,7 +22,7 @@ func replaceFile(name string, r io.Reader, mode fs.FileMode) (err error) {
 	}
 	temporary, err := os.CreateTemp(filepath.Dir(name), ".guestctl-*")
 	if err != nil {
-		return err
+		return aboutFile(name, err)
 	}
 	committed := false
 	defer func() {
@@ -31,6 +31,9 @@ func replaceFile(name string, r io.Reader, mode fs.FileMode) (err error) {
 		}
 	}()
 	if _, err := io.Copy(temporary, r); err != nil {
+		if path, is := errors.AsType[*fs.PathError](err); is && path.Path == temporary.Name() {
+			return aboutFile(name, err)
+		}
 		return err
 	}
 	if err := temporary.Chmod(mode); err != nil {
@@ -38,13 +41,22 @@ func replaceFile(name string, r io.Reader, mode fs.FileMode) (err error) {
 	}
 	// A file system may tell only now that it is full.
 	if err := temporary.Sync(); err != nil {
-		return fmt.Errorf("flushing %s: %w", temporary.Name(), err)
+		return fmt.Errorf("flushing what is to be %s: %w", name, err)
 	}
 	if err := os.Rename(temporary.Name(), name); err != nil {
 		return err
 	}
 	committed = true
 	return temporary.Close()
+}
+
+// aboutFile is what went wrong with a file's temporary one, told of the file, which is the one that
+// the user knows.
+func aboutFile(name string, err error) error {
+	if path, is := errors.AsType[*fs.PathError](err); is {
+		return &fs.PathError{Op: "create", Path: name, Err: path.Err}
+	}
+	return err
 }
 
 // resolveDestination follows links to what will be replaced, and tells whether it is a device, FIFO

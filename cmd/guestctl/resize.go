@@ -37,7 +37,7 @@ func (a *app) resize(ctx context.Context, id string, size client.Size) error {
 	if err != nil {
 		return err
 	}
-	return c.ResizeProcess(ctx, id, size)
+	return naming(id, c.ResizeProcess(ctx, id, size))
 }
 
 // wantedSize is the local terminal's size with what the flags say instead.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -92,12 +91,12 @@ func addVerbs(root *cobra.Command, a *app) {
 	}
 }
 
-func unknownVerb(root *cobra.Command, verb string) error {
+func unknownVerb(parent *cobra.Command, verb string) error {
 	message := fmt.Sprintf("there is no verb %q", verb)
-	if near := root.SuggestionsFor(verb); len(near) > 0 {
+	if near := parent.SuggestionsFor(verb); len(near) > 0 {
 		message += "; is it " + strings.Join(near, " or ") + "?"
 	}
-	return errors.New(message + "\nTry 'guestctl --help'")
+	return fmt.Errorf("%s\nTry '%s --help'", message, parent.CommandPath())
 }
 
 // exactly refuses any other number of arguments, naming what is wanted.
