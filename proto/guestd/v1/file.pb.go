@@ -1214,7 +1214,7 @@ type WriteHeader struct {
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	// The file. A link is followed: the file that it leads to is written, and the link stays.
 	Path []byte `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
-	// Permission bits of a new file, 0 to 07777. Absent: an existing file's mode stays, a new one gets 0644.
+	// Permission bits of the file afterwards, 0 to 07777. Absent: an existing file's mode stays, a new one gets 0644.
 	Mode *uint32 `protobuf:"varint,4,opt,name=mode,proto3,oneof" json:"mode,omitempty"`
 	// Create missing parent directories, owned by the user, with mode 0755. Absent: true.
 	CreateParents *bool `protobuf:"varint,5,opt,name=create_parents,json=createParents,proto3,oneof" json:"create_parents,omitempty"`
@@ -1912,7 +1912,7 @@ type CopyRequest struct {
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The user.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	// What to copy.
+	// What to copy; a link itself is copied, unless follow_links is set.
 	Source []byte `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// The copy's path, exactly; it is not put into an existing directory. Its parent must exist.
 	Destination []byte `protobuf:"bytes,4,opt,name=destination,proto3" json:"destination,omitempty"`
@@ -2448,7 +2448,7 @@ type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
 	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
-	// The directory or file.
+	// The directory or file; a link to one is followed.
 	Path []byte `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// Watch what is below the directory too, also what is made later.
 	Recursive bool `protobuf:"varint,3,opt,name=recursive,proto3" json:"recursive,omitempty"`
@@ -2862,7 +2862,8 @@ type ArchiveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
 	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
-	// The directory or file; names in the archive are relative to it. A file is the one entry, under its own name.
+	// The directory or file; a link to one is followed. Names in the archive are relative to it. A file is the one entry, under its
+	// own name.
 	Path []byte `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// How the stream is packed.
 	Compression Compression `protobuf:"varint,3,opt,name=compression,proto3,enum=guestd.v1.Compression" json:"compression,omitempty"`
@@ -3169,7 +3170,7 @@ type ExtractHeader struct {
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The user; owners in the archive are not kept unless the user is root and keep_owners is set.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	// The directory below which all entries go; it is created if need be.
+	// The directory below which all entries go, or a link to one; it is created if need be.
 	Path []byte `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	// How the stream is packed.
 	Compression Compression `protobuf:"varint,4,opt,name=compression,proto3,enum=guestd.v1.Compression" json:"compression,omitempty"`
@@ -3409,7 +3410,7 @@ type SearchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user.
 	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
-	// Where to search.
+	// The directory or file to search; a link to one is followed.
 	Path []byte `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// Only files that match one of these globs (as in FileServiceListRequest). None: all.
 	Include [][]byte `protobuf:"bytes,3,rep,name=include,proto3" json:"include,omitempty"`
