@@ -188,7 +188,11 @@ func plainMessage(message string) string {
 	if !is {
 		return message
 	}
-	return strings.TrimPrefix(unquote(quoted), "transport: Error while dialing: ")
+	said := unquote(quoted)
+	if ended, is := strings.CutPrefix(said, "error reading server preface: "); is {
+		return "guestd closed the connection without an answer, as it does to who may not connect (its log tells why): " + ended
+	}
+	return strings.TrimPrefix(said, "transport: Error while dialing: ")
 }
 
 // fromCall is fromRPC for a call made under ctx: where ctx itself ended the call, the error is

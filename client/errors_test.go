@@ -129,7 +129,7 @@ func TestCallEndedByItsContextTellsTheCause(t *testing.T) {
 func TestMessageOfAFailedDialIsUnquoted(t *testing.T) {
 	for message, want := range map[string]string{
 		`connection error: desc = "transport: Error while dialing: the monitor answered \"no \\\\r\" instead of OK"`: `the monitor answered "no \\r" instead of OK`,
-		`connection error: desc = "error reading server preface: EOF"`:                                               "error reading server preface: EOF",
+		`connection error: desc = "error reading server preface: EOF"`:                                               "guestd closed the connection without an answer, as it does to who may not connect (its log tells why): EOF",
 		`connection error: desc = "cut of`:                                                                           `"cut of`,
 		`the file "x" is none`:                                                                                       `the file "x" is none`,
 	} {
