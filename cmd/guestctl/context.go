@@ -39,7 +39,9 @@ func newContextCreate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Make a context, and print its id once it is ready",
-		Args:  exactly(0, "nothing"),
+		Example: `  guestctl context create
+  guestctl context create --language bash -u nobody -w /tmp --name scratch`,
+		Args: exactly(0, "nothing"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			resolved, err := resolveEnv(env)
 			if err != nil {
@@ -75,8 +77,10 @@ func newContextList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the contexts",
-		Args:  exactly(0, "nothing"),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.contextList(cmd.Context()) },
+		Example: `  guestctl context list
+  guestctl context list --json | jq -r 'select(.state == "busy").context_id'`,
+		Args: exactly(0, "nothing"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.contextList(cmd.Context()) },
 	}
 }
 
@@ -141,9 +145,10 @@ func newContextDelete(a *app) *cobra.Command {
 // contextVerb is a verb that does something with each of the contexts that it is given.
 func (a *app) contextVerb(name, short string, do func(context.Context, *client.Client, string) error) *cobra.Command {
 	return &cobra.Command{
-		Use:   name + " ID...",
-		Short: short,
-		Args:  atLeast(1, "a context id"),
+		Use:     name + " ID...",
+		Short:   short,
+		Example: "  guestctl context " + name + " c-3k5r2m7q8w2xj",
+		Args:    atLeast(1, "a context id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := a.connectLasting(cmd.Context(), "context"); err != nil {
 				return err

@@ -17,8 +17,10 @@ func newInfo(a *app) *cobra.Command {
 		Use:   "info",
 		Short: "Tell about the guest and its guestd",
 		Long:  "Tell which guestd serves the guest, what it can do there, and what is not to be had.",
-		Args:  exactly(0, "nothing"),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.info(cmd.Context()) },
+		Example: `  guestctl info
+  guestctl info --json | jq -r '.degraded[]'`,
+		Args: exactly(0, "nothing"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.info(cmd.Context()) },
 	}
 }
 

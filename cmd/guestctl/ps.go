@@ -18,8 +18,10 @@ func newPS(a *app) *cobra.Command {
 		Use:   "ps [-a]",
 		Short: "List processes that were started through guestd",
 		Long:  "List the processes that were started through guestd and run; with -a also those that ended in the last ten minutes.",
-		Args:  exactly(0, "nothing"),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.ps(cmd.Context(), all) },
+		Example: `  guestctl ps
+  guestctl ps -a --json | jq -r 'select(.exit_code != 0).process_id'`,
+		Args: exactly(0, "nothing"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.ps(cmd.Context(), all) },
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "list what has ended too")
 	return cmd

@@ -15,7 +15,9 @@ func newShutdown(a *app) *cobra.Command {
 		Use:   "shutdown",
 		Short: "End guestd and all that it runs",
 		Long:  "End guestd in order: new work is refused, running calls get a moment, then processes get SIGTERM and SIGKILL. It returns when that has begun.",
-		Args:  exactly(0, "nothing"),
+		Example: `  guestctl shutdown
+  guestctl shutdown --drain 0 --sync`,
+		Args: exactly(0, "nothing"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options := &client.ShutdownOptions{Sync: sync}
 			if drain.set {

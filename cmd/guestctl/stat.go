@@ -18,7 +18,9 @@ func newStat(a *app) *cobra.Command {
 		Use:   "stat [-L] [-u USER] PATH...",
 		Short: "Describe files",
 		Long:  "Describe files of the guest: type, size, mode, owner and times. Of a symbolic link it describes the link, with -L what it leads to.",
-		Args:  atLeast(1, "a path"),
+		Example: `  guestctl stat /etc/hosts
+  guestctl stat --json -L /etc/localtime | jq .size`,
+		Args: atLeast(1, "a path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd.Context(), args, func(ctx context.Context, c *client.Client, path string) error {
 				describe := c.Lstat

@@ -10,7 +10,9 @@ func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Tell guestctl's own version (info tells guestd's)",
-		Args:  exactly(0, "nothing"),
+		Example: `  guestctl version
+  guestctl version --json | jq -r .commit`,
+		Args: exactly(0, "nothing"),
 		RunE: func(*cobra.Command, []string) error {
 			if !a.json {
 				return a.println("guestctl " + version.String())
