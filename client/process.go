@@ -103,16 +103,32 @@ func (c *Client) Process(ctx context.Context, id string) (*Process, error) {
 	return processOf(response.GetProcess()), nil
 }
 
-// WaitProcess waits for a process's end and tells it; a non-zero exit is no error here.
+// WaitProcess waits for a process's end and tells it; a non-zero exit is no error here. It comes back
+// after its connection was lost.
 func (c *Client) WaitProcess(ctx context.Context, id string) (*ExitStatus, error) {
 	if err := checkText("process_id", id); err != nil {
 		return nil, err
 	}
-	response, err := c.processes.Wait(ctx, &guestdv1.WaitRequest{ProcessId: id})
-	if err != nil {
-		return nil, fromCall(ctx, err)
+	look := func() error {
+		_, err := c.Process(ctx, id)
+		return err
 	}
-	return exitStatus(response.GetExit()), nil
+	// A guestd that was never reached is not come back to.
+	if err := look(); err != nil {
+		return nil, err
+	}
+	for {
+		response, err := c.processes.Wait(ctx, &guestdv1.WaitRequest{ProcessId: id})
+		if err == nil {
+			return exitStatus(response.GetExit()), nil
+		}
+		if err = fromCall(ctx, err); !broken(err) {
+			return nil, err
+		}
+		if err := c.comeBack(ctx, err, look); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // SignalProcess sends a signal to a process's whole tree.
