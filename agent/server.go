@@ -61,10 +61,11 @@ func (a *Agent) newServer() *grpc.Server {
 
 // register puts every service on the server.
 func (a *Agent) register() {
-	guestdv1.RegisterSystemServiceServer(a.server, &systemService{agent: a})
-	guestdv1.RegisterProcessServiceServer(a.server, newProcessService(a.processes, a.instanceID))
-	guestdv1.RegisterFileServiceServer(a.server, newFileService(a.files))
-	guestdv1.RegisterCodeServiceServer(a.server, newCodeService(a.contexts))
+	own := registrar{a}
+	guestdv1.RegisterSystemServiceServer(own, &systemService{agent: a})
+	guestdv1.RegisterProcessServiceServer(own, newProcessService(a.processes, a.instanceID))
+	guestdv1.RegisterFileServiceServer(own, newFileService(a.files))
+	guestdv1.RegisterCodeServiceServer(own, newCodeService(a.contexts))
 	a.health = health.NewServer()
 	for name := range a.server.GetServiceInfo() {
 		a.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
