@@ -92,15 +92,36 @@ func newCgroupParent(place string) (*cgroupParent, error) {
 		return nil, fmt.Errorf("%s is not on a cgroup2 file system", place)
 	}
 	removeLeftovers(place)
-	path := filepath.Join(place, id.New(strings.TrimSuffix(parentPrefix, "-")))
-	if err := os.Mkdir(path, 0o755); err != nil {
+	for attempt := 1; ; attempt++ {
+		p, err := makeCgroupParent(place)
+		if errors.Is(err, errTaken) && attempt < parentAttempts {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.start()
+		return p, nil
+	}
+}
+
+// parentAttempts is how many folders an instance makes until it has one. Another
+// that starts at the same time takes one that is not locked yet for a leftover.
+const parentAttempts = 20
+
+var errTaken = errors.New("another instance has removed the cgroup folder")
+
+func makeCgroupParent(place string) (*cgroupParent, error) {
+	p := &cgroupParent{path: filepath.Join(place, id.New(strings.TrimSuffix(parentPrefix, "-")))}
+	if err := os.Mkdir(p.path, 0o755); err != nil {
 		return nil, err
 	}
-	p := &cgroupParent{path: path}
 	if err := p.open(place); err != nil {
-		return nil, errors.Join(err, unix.Rmdir(path))
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.ENOENT) {
+			return nil, errTaken
+		}
+		return nil, errors.Join(err, unix.Rmdir(p.path))
 	}
-	p.start()
 	return p, nil
 }
 
@@ -115,8 +136,8 @@ func (p *cgroupParent) open(place string) error {
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return errors.Join(fmt.Errorf("locking %s: %w", p.path, err), dir.Close())
 	}
-	if unix.Access(filepath.Join(p.path, "cgroup.procs"), unix.W_OK) != nil {
-		return errors.Join(fmt.Errorf("%s takes no processes", p.path), dir.Close())
+	if err := unix.Access(filepath.Join(p.path, "cgroup.procs"), unix.W_OK); err != nil {
+		return errors.Join(fmt.Errorf("%s takes no processes: %w", p.path, err), dir.Close())
 	}
 	p.kill = unix.Access(filepath.Join(p.path, "cgroup.kill"), unix.W_OK) == nil
 	p.memory = enableMemory(place) && enableMemory(p.path)

@@ -3,8 +3,10 @@ package spawn
 import (
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A start may go on for longer than Close waits for it.
@@ -38,4 +40,25 @@ func TestCgroupParentThatClosesUnderAStart(t *testing.T) {
 	if g, err := s.cgroups.create(); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed parent gave %+v, %v", g, err)
 	}
+}
+
+// Instances that start at one time take each other's folders for leftovers.
+func TestCgroupParentsThatAreMadeAtOneTime(t *testing.T) {
+	place := filepath.Dir(cgroupSpawner(t).cgroups.path)
+	var starts sync.WaitGroup
+	for range 8 {
+		starts.Go(func() {
+			for range 100 {
+				p, err := newCgroupParent(place)
+				if err != nil {
+					t.Errorf("making a folder: %v", err)
+					return
+				}
+				if err := p.close(time.Now().Add(closeWait)); err != nil {
+					t.Errorf("closing: %v", err)
+				}
+			}
+		})
+	}
+	starts.Wait()
 }
