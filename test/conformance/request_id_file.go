@@ -47,7 +47,7 @@ func (g requestIDCases) addUploads(t *testing.T, calls map[string]repeatable, at
 	archive := craft(t, regular("a", "x"))
 	calls[pb.FileService_Write_FullMethodName] = func(ctx context.Context, id string, other bool) (string, error) {
 		header := &pb.WriteHeader{RequestId: id, Path: at("written"), Exclusive: true, Fsync: other}
-		return encoded(g.writeFile(ctx, header, pattern(3<<20)))
+		return encoded(g.writeFile(ctx, header, pattern(g.amount(3<<20))))
 	}
 	calls[pb.FileService_Extract_FullMethodName] = func(ctx context.Context, id string, other bool) (string, error) {
 		header := &pb.ExtractHeader{RequestId: id, Path: at("unpacked"), NoReplace: true}
