@@ -230,6 +230,28 @@ func TestTimeoutRunsWhateverReadersDo(t *testing.T) {
 	}
 }
 
+// A process is over with the last of its tree, however much of the grace is left.
+func TestTerminationEndsWithTheLastOfTheTree(t *testing.T) {
+	table := newTable(t)
+	spec := shell("sh -c 'trap \"sleep 0.2; exit\" TERM; echo ready; while :; do sleep 0.01; done' & trap exit TERM; wait")
+	grace := time.Hour
+	spec.KillGrace = &grace
+	p, a, err := table.Exec(t.Context(), spec, AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := waitFor(within(t), p, "ready"); err != nil {
+		t.Fatal(err)
+	}
+	p.timeOut()
+	select {
+	case <-p.done:
+	case <-within(t).Done():
+		t.Fatal("it is not over")
+	}
+}
+
 func TestSignalsReachTheTreeOrTheLeader(t *testing.T) {
 	table := newTable(t)
 	p, a, err := table.Exec(t.Context(), shell("trap 'echo leader; exit' USR1; sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do sleep 0.01; done' & while :; do sleep 0.01; done"), AttachOptions{})

@@ -136,24 +136,34 @@ func (p *Process) runTermination() {
 	}
 }
 
+// How often a tree without its leader is looked at: first and at most so seldom.
+const (
+	firstLook   = time.Millisecond
+	longestLook = 100 * time.Millisecond
+)
+
 // endsWithin waits for the whole tree to end, and reports whether it did.
 func (p *Process) endsWithin(grace time.Duration) bool {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
 	case <-p.exited:
+	case <-timer.C:
+		return false
+	case <-p.table.killNow:
+		return false
+	}
+	// Nobody tells when those end that the leader leaves, mostly a moment later.
+	for look := firstLook; ; look = min(2*look, longestLook) {
 		if errors.Is(p.child.Signal(0, spawn.Tree), os.ErrProcessDone) {
 			return true
 		}
-	case <-timer.C:
-		return false
-	case <-p.table.killNow:
-		return false
+		select {
+		case <-time.After(look):
+		case <-timer.C:
+			return false
+		case <-p.table.killNow:
+			return false
+		}
 	}
-	// The leader is gone and somebody else is left, whose end nobody tells.
-	select {
-	case <-timer.C:
-	case <-p.table.killNow:
-	}
-	return false
 }
