@@ -89,9 +89,8 @@ func removeFolder(dir int, name string) error {
 
 // removeTree removes the entry name of dir, a folder, with all that is in it. Its
 // error is the first failure, a *PathError with a path from dir on; removed counts
-// what is gone. Descriptors
-// do not add up with depth: the way back is "..", which is trusted only if it is
-// the folder that was come from.
+// what is gone. Descriptors do not add up with depth: the way back is "..", which
+// is trusted only if it is the folder that was come from.
 func removeTree(ctx context.Context, dir int, name string) (removed uint64, err error) {
 	r := remover{}
 	if !r.enter(dir, name) {

@@ -217,8 +217,9 @@ func (p *Process) writeInput(ctx context.Context, at *uint64, data []byte) (acce
 	return p.input.write(ctx, at, data)
 }
 
-// CloseInput ends the program's stdin after offset bytes. On a terminal it types the end-of-file character, twice where a line was
-// begun, and more input may follow. It never waits; repeating it does no harm.
+// CloseInput ends the program's stdin after offset bytes. On a terminal it types
+// the end-of-file character, twice where a line was begun, and more input may
+// follow. It never waits; repeating it does no harm.
 // Errors: ErrNoInput, *outlog.OffsetError past what was accepted, *InvalidError before it.
 func (p *Process) CloseInput(offset uint64) error { return p.closeInput(&offset) }
 

@@ -51,8 +51,8 @@ func readProcess(pid int) (process, error) {
 }
 
 // parseStat parses "PID (NAME) STATE PPID PGRP SESSION …", the number of threads
-// being field 20 and the start time 22 (proc_pid_stat(5)). The name is the process's own choice and may contain
-// blanks and parentheses.
+// being field 20 and the start time 22 (proc_pid_stat(5)). The name is the
+// process's own choice and may contain blanks and parentheses.
 func parseStat(data []byte) (process, error) {
 	open, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
 	if open < 1 || end < open {

@@ -56,8 +56,8 @@ type Spawner struct {
 }
 
 // New returns a Spawner. It marks descriptors that this process has inherited
-// close-on-exec, and takes note of its umask and signal mask. It fails without pidfds (Linux before 5.4), or when
-// CgroupRoot names a folder that cannot be used.
+// close-on-exec, and takes note of its umask and signal mask. It fails without
+// pidfds (Linux before 5.4), or when CgroupRoot names a folder that cannot be used.
 func New(cfg Config) (*Spawner, error) {
 	s := &Spawner{log: cfg.Logger, children: make(map[*Child]struct{})}
 	if s.log == nil {
