@@ -118,6 +118,9 @@ func interruptRow(t *testing.T, cs *Contexts, code, name string, errors []string
 	if out.finished.Status != Interrupted || out.finished.StateLost || !slices.Contains(errors, got) {
 		t.Errorf("%s: %+v, error %q, want one of %q", name, out.finished, got, errors)
 	}
+	if out.err != nil && strings.Contains(strings.Join(out.err.Traceback, "\n"), "guestd_kernel") {
+		t.Errorf("%s: the traceback has the kernel's own parts:\n%s", name, strings.Join(out.err.Traceback, "\n"))
+	}
 	return took
 }
 

@@ -1,5 +1,6 @@
 """What a SIGINT does to the kernel."""
 
+import os
 import signal
 import sys
 import threading
@@ -9,6 +10,31 @@ from IPython.core.interactiveshell import InteractiveShell
 
 _SHOW_TRACEBACK = InteractiveShell.showtraceback.__code__
 _TRIGGER = EventManager.trigger.__code__
+_OURS = os.path.dirname(__file__) + os.sep
+
+
+def end_where_signalled(error, traceback):
+    """Lets the traceback of an interrupt, and of each one that led to the error,
+    end where the signal came, as with Python's own handler: our frames are no
+    part of the user's code."""
+    if isinstance(error, KeyboardInterrupt):
+        _cut_our_end(traceback)
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, KeyboardInterrupt):
+            _cut_our_end(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _cut_our_end(entry):
+    last = None
+    while entry is not None:
+        if not entry.tb_frame.f_code.co_filename.startswith(_OURS):
+            last = entry
+        entry = entry.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 class Interrupts:

@@ -15,7 +15,7 @@ from traitlets import Type
 
 from guestd_kernel import output
 from guestd_kernel.descriptors import Descriptors
-from guestd_kernel.interrupts import Interrupts
+from guestd_kernel.interrupts import Interrupts, end_where_signalled
 
 # Messages that wait in the kernel for a slow reader. Whoever sends more waits.
 _HIGH_WATER_MARK = 64
@@ -49,6 +49,7 @@ class Shell(ZMQInteractiveShell):
         etype, value, traceback = super()._get_exc_info(exc_tuple)
         if self._was_interrupted(value):
             etype, value = KeyboardInterrupt, KeyboardInterrupt()
+        end_where_signalled(value, traceback)
         return etype, value, traceback
 
     def _showtraceback(self, etype, evalue, stb):
