@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	guestdv1 "guestd.internal/proto/guestd/v1"
@@ -23,13 +25,17 @@ const (
 )
 
 // Health asks whether a service serves, named in full (e.g. "guestd.v1.ProcessService"); the empty
-// name is guestd as a whole. It needs no token.
+// name is guestd as a whole. It needs no token. Of a service that guestd does not have the answer is an
+// error and ServiceUnknown.
 func (c *Client) Health(ctx context.Context, service string) (Health, error) {
 	return c.check(ctx, service)
 }
 
 func (c *Client) check(ctx context.Context, service string, options ...grpc.CallOption) (Health, error) {
 	response, err := c.health.Check(ctx, &healthpb.HealthCheckRequest{Service: service}, options...)
+	if status.Code(err) == codes.NotFound {
+		return ServiceUnknown, fromCall(ctx, err)
+	}
 	if err != nil {
 		return UnknownHealth, fromCall(ctx, err)
 	}

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +33,7 @@ func (a *app) healthOf(ctx context.Context, service string) error {
 		return err
 	}
 	state, err := c.Health(ctx, service)
-	if errors.Is(err, fs.ErrNotExist) {
+	if state == client.ServiceUnknown {
 		return fmt.Errorf("guestd has no service %q: they are named as guestd.v1.CodeService is", service)
 	}
 	if err != nil {
