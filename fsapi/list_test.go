@@ -241,9 +241,9 @@ func TestListDeepTrees(t *testing.T) {
 	}
 }
 
-// Names below /proc/PID are of descriptors and mappings, so that listing them is
-// reading them.
-func TestGuestdsOwnProcFoldersAreNotListed(t *testing.T) {
+// Names and links below /proc/PID tell of descriptors and mappings, so that listing
+// them is reading them.
+func TestGuestdsOwnProcFoldersTellNothing(t *testing.T) {
 	needRoot(t)
 	f := newFixture(t)
 	own := fmt.Sprintf("/proc/%d", os.Getpid())
@@ -272,5 +272,9 @@ func TestGuestdsOwnProcFoldersAreNotListed(t *testing.T) {
 	below := []string{filepath.Base(own), filepath.Base(own) + "/**"}
 	must(t, listed("/proc", ListOptions{Depth: 2, Include: below}))
 	must(t, found("/proc", SearchOptions{Include: below, Exclude: []string{"task", "net", "sys", "tty"}}))
+	for _, link := range []string{"/proc/self/fd/0", own + "/exe", "/proc/thread-self/cwd"} {
+		_, err := f.Stat(f.ctx, f.user, link, false)
+		wantErr(t, "stat "+link, err, fs.ErrPermission)
+	}
 	must(t, f.List(f.ctx, "root", own+"/fd", ListOptions{}, func(Entry) error { return nil }))
 }

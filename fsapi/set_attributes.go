@@ -70,7 +70,7 @@ func (fsys *FS) SetAttributes(ctx context.Context, user, path string, changes At
 		if err := changes.apply(full, uid, gid); err != nil {
 			return err
 		}
-		info, err = stat(full, !changes.NoFollow)
+		info, err = stat(full, !changes.NoFollow, acc)
 		return err
 	})
 	if err != nil {

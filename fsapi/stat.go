@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/account"
 )
 
 // Stat describes the file at path. With follow a link at its end is followed:
@@ -24,7 +26,7 @@ func (fsys *FS) Stat(ctx context.Context, user, path string, follow bool) (Info,
 	}
 	var info Info
 	err = fsys.as(ctx, acc, func() (err error) {
-		info, err = stat(full, follow)
+		info, err = stat(full, follow, acc)
 		return err
 	})
 	if err != nil {
@@ -34,8 +36,8 @@ func (fsys *FS) Stat(ctx context.Context, user, path string, follow bool) (Info,
 	return info, nil
 }
 
-// stat describes an absolute path, but for the owner's names.
-func stat(path string, follow bool) (Info, error) {
+// stat describes an absolute path, but for the owner's names, to a user.
+func stat(path string, follow bool, acc account.Account) (Info, error) {
 	fd, err := openAt(unix.AT_FDCWD, path, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return Info{}, err
@@ -48,6 +50,9 @@ func stat(path string, follow bool) (Info, error) {
 	name(&info, path)
 	if info.Type != TypeSymlink {
 		return info, nil
+	}
+	if err := refuseOwnProc(fd, acc); err != nil { // what it leads to is told
+		return Info{}, err
 	}
 	folder, base, _ := split(path)
 	dir, err := openFolder(folder)

@@ -87,7 +87,7 @@ func (l *watchLoop) identify(fd int) error {
 	if err := refuseOwnProc(fd, l.acc); err != nil {
 		return err
 	}
-	described, err := stat(l.full, true)
+	described, err := stat(l.full, true, l.acc)
 	if err != nil {
 		return err
 	}
