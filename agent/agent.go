@@ -36,9 +36,10 @@ type Agent struct {
 	instanceID string
 	bootID     string
 
-	token    tokenGuard
-	settings settings
-	gate     gate
+	token     tokenGuard
+	strangers strangers
+	settings  settings
+	gate      gate
 
 	state     *stateFolder
 	accounts  *account.DB

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +42,7 @@ func (a *Agent) newCall(ctx context.Context, method string) *call {
 
 // admit decides whether the handler may see the call at all.
 func (c *call) admit() error {
-	if !strings.HasPrefix(c.method, "/grpc.health.v1.Health/") {
+	if needsToken(c.method) {
 		if err := c.agent.token.check(c.ctx); err != nil {
 			return err
 		}

@@ -28,9 +28,12 @@ type requestWait struct {
 
 type requestWaitKey struct{}
 
-// awaitRequest is the server's tap, the one place that sees a call before its first
-// message. It only starts a timer, since grpc holds the connection's lock.
-func (a *Agent) awaitRequest(ctx context.Context, _ *tap.Info) (context.Context, error) {
+// tap is the one place that sees a call before its first message. It waits for nothing,
+// since grpc holds the connection's lock.
+func (a *Agent) tap(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if needsToken(info.FullMethodName) && !a.token.matches(ctx) && !a.strangers.enter(ctx) {
+		return nil, status.Error(codes.Unauthenticated, errTokenRefused.Error())
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(a.requestTimeout, func() { cancel(errNoRequest) })
 	unhook := context.AfterFunc(ctx, func() { timer.Stop() })

@@ -53,7 +53,7 @@ func (a *Agent) newServer() *grpc.Server {
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
-		grpc.InTapHandle(a.awaitRequest),
+		grpc.InTapHandle(a.tap),
 		grpc.UnaryInterceptor(a.interceptUnary),
 		grpc.StreamInterceptor(a.interceptStream),
 	)

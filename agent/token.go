@@ -44,12 +44,7 @@ func (g *tokenGuard) set(token string) {
 // check lets a call through that brings the token, or when there is none.
 // Otherwise it waits a moment first, while ctx lasts.
 func (g *tokenGuard) check(ctx context.Context) error {
-	want := g.digest.Load()
-	if want == nil {
-		return nil
-	}
-	got := sha256.Sum256([]byte(bearer(ctx)))
-	if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+	if g.matches(ctx) {
 		return nil
 	}
 	timer := time.NewTimer(wrongTokenDelay)
@@ -59,6 +54,41 @@ func (g *tokenGuard) check(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return errTokenRefused
+}
+
+// matches says whether a call brings the token, or there is none.
+func (g *tokenGuard) matches(ctx context.Context) bool {
+	want := g.digest.Load()
+	if want == nil {
+		return true
+	}
+	got := sha256.Sum256([]byte(bearer(ctx)))
+	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
+}
+
+// needsToken says whether a method's calls must bring the token.
+func needsToken(fullMethod string) bool {
+	return !strings.HasPrefix(fullMethod, "/grpc.health.v1.Health/")
+}
+
+// maxStrangers is how many calls without the token may be under way at a time: each
+// may bring a message before it is refused.
+const maxStrangers = 16
+
+// strangers counts them.
+type strangers struct {
+	inside atomic.Int64
+}
+
+// enter lets a call in until ctx ends, or says that there are too many: that one is
+// refused at once, and without a reason, for which grpc has no place so early.
+func (s *strangers) enter(ctx context.Context) bool {
+	if s.inside.Add(1) > maxStrangers {
+		s.inside.Add(-1)
+		return false
+	}
+	context.AfterFunc(ctx, func() { s.inside.Add(-1) })
+	return true
 }
 
 // bearer is the token of the call's only authorization header, or "", which is
