@@ -83,6 +83,9 @@ func (i Info) replaceable() error {
 }
 
 func (c *copier) copyLink(e copyEntry, info Info) error {
+	if err := refuseOwnProc(e.from.dir, c.acc); err != nil {
+		return err
+	}
 	target, err := readLinkAt(e.from.dir, e.from.name)
 	if err != nil {
 		return err

@@ -326,6 +326,7 @@ func TestCopySpecialFilesNeverHangs(t *testing.T) {
 	if f.user != "" {
 		wantErr(t, "guestd's own", f.copyErr("/proc/self/environ", "x", CopyOptions{}), fs.ErrPermission)
 		wantErr(t, "guestd's own", f.copyErr("/proc/self/fd", "x", CopyOptions{Recursive: true}), fs.ErrPermission)
+		wantErr(t, "guestd's own link", f.copyErr("/proc/self/fd/0", "x", CopyOptions{}), fs.ErrPermission)
 	}
 }
 
