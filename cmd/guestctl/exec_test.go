@@ -237,7 +237,7 @@ func TestGuestVerbs(t *testing.T) {
 		t.Errorf("info --json: %+v", out)
 	}
 	g.run(t, "", "health", "guestd.v1.ProcessService").want(t, 0, "SERVING\n", "")
-	g.run(t, "", "health", "no.such.Service").want(t, 125, "", "unknown service")
+	g.run(t, "", "health", "no.such.Service").want(t, 125, "", `no service "no.such.Service"`)
 	g.run(t, "", "health", "--json").want(t, 0, `{"status":"SERVING"}`+"\n", "")
 	if out := g.run(t, "", "version"); out.code != 0 || !strings.HasPrefix(out.stdout, "guestctl ") {
 		t.Errorf("version: %+v", out)

@@ -14,7 +14,8 @@ func newShell(a *app) *cobra.Command {
 		Long: `Open the user's login shell in a terminal of the guest. Where stdin is no terminal the shell reads
 its commands from there, without a terminal.
 
-exit, Ctrl-D or the end of the connection end it; its exit code is guestctl's.`,
+exit or Ctrl-D end it; its exit code is guestctl's. A connection that is lost may come back for a
+minute, and nothing is lost with it; Ctrl-C gives up then.`,
 		Example: `  guestctl shell
   guestctl shell -u root
   echo 'uname -a' | guestctl shell`,
