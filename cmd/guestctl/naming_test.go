@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 )
@@ -13,6 +14,10 @@ func TestErrorsNameWhatTheyAreAbout(t *testing.T) {
 	dir := plant(t, map[string]string{"tree/a": "1", "file": "2"})
 	ended := strings.TrimSpace(g.run(t, "", "exec", "-d", "--", "true").stdout)
 	g.run(t, "", "wait", ended).want(t, 0, "", "")
+	full := t.TempDir() + "/full"
+	if err := os.Symlink("/dev/full", full); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		names string
 		args  []string
@@ -28,6 +33,7 @@ func TestErrorsNameWhatTheyAreAbout(t *testing.T) {
 		{"/dev/zero: ", []string{"cp", ":/dev/zero", dir}},
 		{dir + "/tree is a directory: cp -r", []string{"cp", ":" + dir + "/tree", "."}},
 		{"create " + dir + "/none/file:", []string{"cp", ":" + dir + "/file", dir + "/none/file"}},
+		{"write " + full + ":", []string{"cp", ":" + dir + "/file", full}},
 		{`"frobnicate"`, []string{"health", "frobnicate"}},
 		{`"frobnicate"`, []string{"frobnicate"}},
 		{"Try 'guestctl context --help'", []string{"context", "frobnicate"}},

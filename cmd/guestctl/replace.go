@@ -54,7 +54,11 @@ func replaceFile(name string, r io.Reader, mode fs.FileMode) (err error) {
 // the user knows.
 func aboutFile(name string, err error) error {
 	if path, is := errors.AsType[*fs.PathError](err); is {
-		return &fs.PathError{Op: "create", Path: name, Err: path.Err}
+		op := path.Op
+		if op == "open" {
+			op = "create"
+		}
+		return &fs.PathError{Op: op, Path: name, Err: path.Err}
 	}
 	return err
 }
