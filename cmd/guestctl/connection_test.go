@@ -64,13 +64,16 @@ func (b *background) wantEnd(t *testing.T, code int) {
 	}
 }
 
+// untilGuestdEnds runs for as long as the guestd that has started it, so that nothing is left of it.
+const untilGuestdEnds = "echo ready; while kill -0 $PPID; do sleep 0.1; done 2>/dev/null"
+
 // TestSignalsEndWhatALostGuestCannot: whatever follows something in a guest that is gone says that it
 // waits for it, and ends for a signal that only the guest could have obeyed otherwise.
 func TestSignalsEndWhatALostGuestCannot(t *testing.T) {
 	for name, args := range map[string][]string{
-		"exec":  {"exec", "--", "sh", "-c", "echo ready; sleep 100"},
-		"shell": {"exec", "-t", "--", "sh", "-c", "echo ready; sleep 100"},
-		"run":   {"run", "--language", "bash", "-c", "echo ready; sleep 100"},
+		"exec":  {"exec", "--", "sh", "-c", untilGuestdEnds},
+		"shell": {"exec", "-t", "--", "sh", "-c", untilGuestdEnds},
+		"run":   {"run", "--language", "bash", "-c", untilGuestdEnds},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,9 +91,9 @@ func TestSignalsEndWhatALostGuestCannot(t *testing.T) {
 func TestCtrlCEndsATerminalOfALostGuest(t *testing.T) {
 	for _, attach := range []bool{false, true} {
 		g := startGuest(t)
-		args := []string{"exec", "-it", "--", "sh", "-c", "echo ready; sleep 100"}
+		args := []string{"exec", "-it", "--", "sh", "-c", untilGuestdEnds}
 		if attach {
-			args = []string{"attach", strings.TrimSpace(g.run(t, "", "exec", "-d", "-t", "--", "sh", "-c", "echo ready; sleep 100").stdout)}
+			args = []string{"attach", strings.TrimSpace(g.run(t, "", "exec", "-d", "-t", "--", "sh", "-c", untilGuestdEnds).stdout)}
 		}
 		s := startSession(t, pty.Winsize{Rows: 24, Cols: 80}, append([]string{"--target", g.target}, args...)...)
 		s.await(t, "ready")
@@ -103,7 +106,7 @@ func TestCtrlCEndsATerminalOfALostGuest(t *testing.T) {
 
 // TestPrivateGuestdThatEnds: nobody comes back to a guestd that was started for one command.
 func TestPrivateGuestdThatEnds(t *testing.T) {
-	b := startBackground(t, "exec", "--", "sh", "-c", "kill -9 $PPID; sleep 100")
+	b := startBackground(t, "exec", "--", "sh", "-c", "kill -9 $PPID; "+untilGuestdEnds)
 	b.wantEnd(t, exitFailure)
 	if told := b.stderr.String(); !strings.Contains(told, "the private guestd has ended (signal: killed)") {
 		t.Errorf("stderr: %q", told)
