@@ -79,6 +79,34 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+func TestCodeThatDoesNotCompile(t *testing.T) {
+	onEachIPykernel(t, func(t *testing.T, use func(*Config)) { checkCodeThatDoesNotCompile(t, newContexts(t, use)) })
+}
+
+// checkCodeThatDoesNotCompile wants an error like any other for it, however Python
+// says that there is one.
+func checkCodeThatDoesNotCompile(t *testing.T, cs *Contexts) {
+	t.Helper()
+	for name, code := range map[string]string{
+		"NUL":              "print('a\x00b')",
+		"NUL in a comment": "x = 1 # \x00",
+		"NUL alone":        "\x00",
+		"brackets":         strings.Repeat("(", 500),
+		"nesting":          strings.Repeat("-", 100_000) + "1",
+		"indent":           "if 1:\n  1\n 2",
+	} {
+		out := execute(t, cs, code)
+		if out.finished.Status != Failed || out.finished.StateLost || out.err == nil || out.err.Name == ErrorAborted {
+			t.Errorf("%s: %+v, error %+v", name, out.finished, out.err)
+			continue
+		}
+		t.Logf("%s: %s: %s", name, out.err.Name, out.err.Value)
+	}
+	if out := mustOK(t, cs, "6*7"); len(out.results) != 1 {
+		t.Errorf("no good after that: %+v", out.finished)
+	}
+}
+
 func TestDisplays(t *testing.T) {
 	cs := newContexts(t)
 	out := mustOK(t, cs, `

@@ -124,6 +124,10 @@ func TestStockKernelAndASlowReader(t *testing.T) {
 	}
 }
 
+func TestUnknownVersionAndCodeThatDoesNotCompile(t *testing.T) {
+	checkCodeThatDoesNotCompile(t, newContexts(t, withUnknownVersion(t)))
+}
+
 func TestUnknownVersionStartsCold(t *testing.T) {
 	cs := newContexts(t, withUnknownVersion(t), func(cfg *Config) { cfg.ColdStart = false })
 	if err := cs.Prewarm(1); err == nil || !strings.Contains(err.Error(), "cannot be forked") {

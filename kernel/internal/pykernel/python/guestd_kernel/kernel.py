@@ -23,6 +23,15 @@ _HIGH_WATER_MARK = 64
 class Shell(ZMQInteractiveShell):
     """Runs user code so that Interrupts knows it."""
 
+    def should_run_async(self, *args, **kwargs):
+        # It compiles the code, and before Python 3.12 what is wrong with a NUL byte is
+        # no SyntaxError, which would leave the request without a reply. What does not
+        # compile is told as an error when it is run.
+        try:
+            return super().should_run_async(*args, **kwargs)
+        except Exception:
+            return False
+
     async def run_code(self, code_obj, result=None, *, async_=False):
         interrupts = self.kernel.interrupts
         interrupts.enter(code_obj)

@@ -15,6 +15,7 @@ class App(IPKernelApp):
         super().initialize(argv)
         try:
             self._keep_all_output()
+            self._reply_to_all_code()
             outputs = [DescriptorOutput(sys.stdout), DescriptorOutput(sys.stderr)]
             self.shell.events.register("post_execute", lambda: drain(outputs))
         except AttributeError:
@@ -24,6 +25,18 @@ class App(IPKernelApp):
         # The socket waits for a slow reader instead of dropping messages.
         thread = self.iopub_thread
         thread.schedule(lambda: thread.socket.setsockopt(zmq.XPUB_NODROP, 1))
+
+    def _reply_to_all_code(self):
+        # See kernel.Shell.should_run_async.
+        asks = self.shell.should_run_async
+
+        def should_run_async(*args, **kwargs):
+            try:
+                return asks(*args, **kwargs)
+            except Exception:
+                return False
+
+        self.shell.should_run_async = should_run_async
 
 
 class DescriptorOutput:
