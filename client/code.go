@@ -46,6 +46,7 @@ type Execution struct {
 	stream   executionStream
 	place    eventPlace
 	acks     acknowledger
+	opened   bool // a request is under way, so that there may be an execution
 	pending  *guestdv1.ExecutionEvent
 	finished bool
 	asked    atomic.Uint64 // number of the newest InputRequest; 0 before the first
@@ -67,9 +68,11 @@ func (c *Client) Execute(ctx context.Context, request CodeRequest) (*Execution, 
 	}
 	x := &Execution{client: c, request: message}
 	x.ctx, x.cancel = context.WithCancelCause(ctx)
-	err = x.open()
-	if err == nil {
-		x.pending, err = x.receive()
+	err = x.begin()
+	if x.opened && broken(err) {
+		// guestd may have taken the code before the connection broke: the request id makes the
+		// second Execute tell the same execution's events then, rather than run the code again.
+		err = c.comeBack(x.ctx, err, x.begin)
 	}
 	if err != nil {
 		x.cancel(err)
@@ -169,8 +172,8 @@ func (x *Execution) mend(err error) error {
 		return errExecutionEndedEarly
 	}
 	broke := fromCall(x.ctx, err)
-	if !broken(broke) || x.place.last == 0 {
-		return broke // before the header it is not known whether the code was taken
+	if !broken(broke) {
+		return broke
 	}
 	return x.client.comeBack(x.ctx, broke, x.reopen)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -18,10 +19,6 @@ func TestEventsSurviveCuts(t *testing.T) {
 	cut := newCutter(t, strings.TrimPrefix(target, "unix://"), func() (int, int) {
 		return 20_000 + random.IntN(1_500_000), -1
 	})
-	// The first header must come: without it nobody knows whether the code was taken.
-	if _, err := dialTest(t, target).Languages(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
 	c := dialTest(t, cut.target())
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -98,6 +95,56 @@ for i in range(%d):
 		t.Errorf("only %d cuts", cut.count())
 	}
 	t.Logf("%d cuts, %d events", cut.count(), last)
+}
+
+// TestCodeRunsOnceWhateverBreaks breaks the connection before the header comes, at every byte of
+// what guestd has to say up to there, and wants code that counts to have run once.
+func TestCodeRunsOnceWhateverBreaks(t *testing.T) {
+	target := startGuestd(t)
+	var next atomic.Int64
+	cut := newCutter(t, strings.TrimPrefix(target, "unix://"), func() (int, int) {
+		if n := int(next.Swap(-1)); n >= 0 {
+			return n, -1
+		}
+		return -1, -1 // the second connection is a good one
+	})
+	direct := dialTest(t, target)
+	if _, err := runCode(t, direct, "count = 0"); err != nil {
+		t.Fatal(err)
+	}
+	const most, step = 400, 7
+	ran := 0
+	for n := 1; n < most; n += step {
+		next.Store(int64(n))
+		c := dialTest(t, cut.target())
+		if outcome, err := runCode(t, c, "count += 1"); err == nil && outcome.Finished.Status == ExecutionOK {
+			ran++
+		} else if !errors.Is(err, ErrUnavailable) { // the connection had not even begun
+			t.Errorf("cut after %d bytes: %+v, %v", n, outcome, err)
+		}
+	}
+	outcome, err := runCode(t, direct, "count")
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, _ := outcome.Main()
+	text, _ := result.Part("text/plain")
+	if string(text) != fmt.Sprint(ran) || ran == 0 {
+		t.Errorf("the code ran %s times, want %d", text, ran)
+	}
+	if cut.count() == 0 {
+		t.Error("nothing was cut")
+	}
+	t.Logf("%d executions, %d cuts", ran, cut.count())
+}
+
+func runCode(t *testing.T, c *Client, code string) (*Outcome, error) {
+	t.Helper()
+	x, err := c.Execute(t.Context(), CodeRequest{Code: code})
+	if err != nil {
+		return nil, err
+	}
+	return x.Outcome()
 }
 
 // answer answers a request for input, over a new connection where one breaks. What a broken one did

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"io"
 
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
@@ -84,12 +86,22 @@ func (p *eventPlace) advanceData(d *guestdv1.ExecutionData) bool {
 	return true
 }
 
-// open opens the first stream of the execution's events.
-func (x *Execution) open() error {
+// begin opens the first stream of the execution's events, and takes its header.
+func (x *Execution) begin() error {
 	stream, err := x.client.code.Execute(x.ctx, x.request)
 	if err != nil {
 		return fromCall(x.ctx, err)
 	}
+	x.opened = true
+	response, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return errExecutionEndedEarly
+	}
+	if err != nil {
+		return fromCall(x.ctx, err)
+	}
+	x.pending = response.GetEvent()
+	x.place.advance(x.pending)
 	x.stream = func() (*guestdv1.ExecutionEvent, error) {
 		response, err := stream.Recv()
 		return response.GetEvent(), err

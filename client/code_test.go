@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -126,6 +127,30 @@ func TestExecutionComesBack(t *testing.T) {
 	}
 }
 
+func TestABreakBeforeTheHeaderRepeatsTheSameExecute(t *testing.T) {
+	var mu sync.Mutex
+	var ids []string
+	c, _ := serveFake(t, &fakeGuestd{execute: func(r *guestdv1.ExecuteRequest, s guestdv1.CodeService_ExecuteServer) error {
+		mu.Lock()
+		ids = append(ids, r.GetRequestId()+" "+r.GetReader().GetReaderId())
+		calls := len(ids)
+		mu.Unlock()
+		if calls <= 2 {
+			return lost
+		}
+		return executeScript(nil, acceptedEvent(1), stdoutEvent(2, "once"), finishedEvent(3))(r, s)
+	}})
+	outcome, err := outcomeOf(t, c)
+	if err != nil || outcome.Stdout != "once" {
+		t.Fatalf("got %+v, %v", outcome, err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(ids) != 3 || len(ids[0]) < 3 || ids[0] != ids[1] || ids[1] != ids[2] {
+		t.Errorf("the request and reader ids were %q, want the same ones each time", ids)
+	}
+}
+
 func TestExecutionThatGuestdBreaks(t *testing.T) {
 	for name, c := range map[string]struct {
 		execute func(*guestdv1.ExecuteRequest, guestdv1.CodeService_ExecuteServer) error
@@ -134,7 +159,7 @@ func TestExecutionThatGuestdBreaks(t *testing.T) {
 		"no end":                 {executeScript(nil, acceptedEvent(1)), "before it told the execution's end"},
 		"no header":              {executeScript(nil, stdoutEvent(1, "x")), "instead of a header"},
 		"refused":                {executeScript(status.Error(codes.NotFound, "no such context")), "no such context"},
-		"lost at once":           {executeScript(lost), "error reading"},
+		"nothing at all":         {executeScript(nil), "before it told the execution's end"},
 		"not to be come back to": {executeScript(lost, acceptedEvent(1)), "error reading"},
 	} {
 		client, _ := serveFake(t, &fakeGuestd{execute: c.execute})
