@@ -102,7 +102,8 @@ func (p *Process) endOutputs() {
 		if !p.brief {
 			out.pump.LeaderEnded()
 		} else if !out.pump.EndNow() {
-			p.workers.Go(func() { p.pump(out) }) // somebody else holds the pipe
+			p.heldOpen = true // by another process
+			p.workers.Go(func() { p.pump(out) })
 		}
 	}
 }

@@ -25,8 +25,7 @@ func (p *Process) supervise() {
 }
 
 // superviseHere does the same in the goroutine that has started the process, as far as
-// it takes no longer than patience. What is left, if only collecting, is for the
-// process's own goroutine.
+// it takes no longer than patience. What is left is for the process's own goroutine.
 func (p *Process) superviseHere(patience time.Duration) {
 	if p.terminal != nil || p.input != nil || !p.watchBriefly(patience, outputPatience) {
 		go p.supervise()
@@ -34,7 +33,14 @@ func (p *Process) superviseHere(patience time.Duration) {
 	}
 	p.child.Await()
 	p.leaderEnded()
-	go p.reap()
+	p.mu.Lock()
+	terminating := p.termination != nil
+	p.mu.Unlock()
+	if p.heldOpen || terminating {
+		go p.reap()
+		return
+	}
+	p.reap() // nobody to wait for
 }
 
 // reap collects the leader, which has ended, and waits for all that belongs to the process.

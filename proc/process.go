@@ -47,6 +47,7 @@ type Process struct {
 	settled   chan struct{} // closed when all exit marks are set as well
 	unsettled atomic.Int32  // what settled still waits for
 	brief     bool          // the leader ended while the supervisor watched; its own
+	heldOpen  bool          // somebody else had an output then; the supervisor's own
 	forgotten chan struct{} // closed when the table lists it no more
 	done      chan struct{} // closed when its goroutines have ended
 
