@@ -83,9 +83,9 @@ func (s *Spawner) pokeReaper() {
 
 // stop ends the goroutine, collects once more, and leaves later orphans to init.
 func (r *reaper) stop() {
-	signal.Stop(r.signals)
 	close(r.quit)
 	r.ended.Wait()
+	signal.Stop(r.signals)
 	r.collect()
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 }
@@ -99,11 +99,14 @@ func (r *reaper) run() {
 		case <-r.quit:
 			return
 		}
+		// While orphans gather, no child's end has to wake anybody up.
+		signal.Stop(r.signals)
 		select {
 		case <-time.After(delay):
 		case <-r.quit:
 			return
 		}
+		signal.Notify(r.signals, unix.SIGCHLD) // before looking, so that no end is missed
 		begin := time.Now()
 		if r.collect() > 0 {
 			r.poke() // the kernel's list of children may miss some while others go
