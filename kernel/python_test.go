@@ -68,8 +68,8 @@ func TestErrors(t *testing.T) {
 	if out := execute(t, cs, "for"); out.err == nil || out.err.Name != "SyntaxError" || out.finished.Status != Failed {
 		t.Errorf("syntax error: %+v %+v", out.err, out.finished)
 	}
-	if out := execute(t, cs, "raise SystemExit(3)"); out.err == nil || out.err.Name != "SystemExit" || out.finished.StateLost {
-		t.Errorf("SystemExit: %+v %+v", out.err, out.finished)
+	if out := execute(t, cs, "raise SystemExit(3)"); out.err == nil || out.err.Name != "SystemExit" || out.err.Value != "3" || out.finished.StateLost || out.stderr != "" {
+		t.Errorf("SystemExit: %+v %+v, %q", out.err, out.finished, out.stderr)
 	}
 	if out := execute(t, cs, "input()"); out.err == nil || out.err.Name != "StdinNotImplementedError" {
 		t.Errorf("input(): %+v", out.err)

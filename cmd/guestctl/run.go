@@ -32,8 +32,8 @@ Text goes to stdout and stderr as it comes; the value of the last expression fol
 Pictures are shown where the terminal can (kitty, iTerm2, sixels), and saved and named elsewhere. input()
 reads the next line of stdin. Ctrl-C interrupts the code, and its variables stay.
 
-The exit code is 1 after an error in the code, 124 after a time-out. --json prints the events, one
-a line.`,
+The exit code is 1 after an error in the code, N after its sys.exit(N), 124 after a time-out. --json
+prints the events, one a line.`,
 		Example: `  guestctl run -c 'x = 21'; guestctl run -c 'x * 2'
   guestctl run analysis.py
   guestctl run --save-dir charts - < plot.py
@@ -130,6 +130,7 @@ func showEvents(ctx context.Context, execution *client.Execution, view eventView
 			err = inputErr // the interrupt that it led to says less
 		}
 	}()
+	var failure client.CodeError
 	for event, err := range execution.Events() {
 		if err != nil {
 			return err
@@ -142,20 +143,11 @@ func showEvents(ctx context.Context, execution *client.Execution, view eventView
 			if err := input.ask(ctx, d); err != nil {
 				return errors.Join(err, execution.Interrupt(ctx))
 			}
+		case client.CodeError:
+			failure = d
 		case client.Finished:
-			return finishedError(d)
+			return finishedError(d, failure)
 		}
 	}
 	return nil
-}
-
-func finishedError(f client.Finished) error {
-	switch f.Status {
-	case client.ExecutionOK:
-		return nil
-	case client.ExecutionTimedOut:
-		return exitError(exitTimeout)
-	default:
-		return exitError(exitCodeError)
-	}
 }

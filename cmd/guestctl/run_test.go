@@ -40,6 +40,15 @@ func TestRun(t *testing.T) {
 	}
 	g.run(t, "", "run", "--timeout", "200ms", "-c", "import time; time.sleep(60)").want(t, 124, "", "TimeoutError")
 	g.run(t, "", "run", "-c", "x").want(t, 0, "20\n", "")
+	for argument, want := range map[string]struct {
+		code   int
+		stderr string
+	}{"": {0, ""}, "None": {0, ""}, "0": {0, ""}, "3": {3, ""}, "256 + 7": {7, ""}, "-1": {255, ""}, "'a message'": {1, "a message\n"}} {
+		out := g.run(t, "", "run", "-c", "import sys; print('on'); sys.exit("+argument+"); print('not')")
+		if out.code != want.code || out.stdout != "on\n" || out.stderr != want.stderr {
+			t.Errorf("sys.exit(%s): %+v", argument, out)
+		}
+	}
 	for name, args := range map[string][]string{
 		"nothing":       {"run"},
 		"two files":     {"run", file, file},

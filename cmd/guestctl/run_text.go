@@ -99,6 +99,12 @@ const (
 
 // errorText is an error as it is printed: its traceback where it has one, else its name and value.
 func errorText(e client.CodeError, colours bool) string {
+	if e.Name == systemExit { // no error: see finishedError
+		if _, message := pythonExit(e.Value); message != "" {
+			return message + "\n"
+		}
+		return ""
+	}
 	var b strings.Builder
 	trace := e.Traceback
 	if e.Name == "ExitError" {

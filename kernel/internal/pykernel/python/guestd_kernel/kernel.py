@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+import warnings
 from contextlib import contextmanager
 
 import zmq
@@ -208,6 +209,12 @@ class App(IPKernelApp):
             stream.descriptors = self.descriptors
             self.descriptors.capture(descriptor, stream)
         self.descriptors.start()
+
+    def init_shell(self):
+        super().init_shell()
+        # After a SystemExit IPython tells people to type exit, which would end the
+        # kernel and all that it knows.
+        warnings.filterwarnings("ignore", "To exit: use", UserWarning)
 
     def init_signal(self):
         self.interrupts.install()
