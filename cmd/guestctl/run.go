@@ -71,7 +71,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	input := newLineInput(a, execution, usesStdin(f, args))
 	restore := a.signals.redirect(input.interruptOnSignal(ctx))
 	defer restore()
-	var show eventView = newTextView(a, f.saveDir)
+	var show eventView = newTextView(a, f.saveDir, input)
 	if a.json {
 		show = newJSONView(a)
 	}

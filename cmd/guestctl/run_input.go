@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ type lineInput struct {
 
 	pending sync.WaitGroup
 	mu      sync.Mutex              // protects the following
+	reads   bool                    // the goroutine runs
 	stop    context.CancelCauseFunc // ends wait
 	err     error                   // the first that an answer failed with
 }
@@ -93,8 +95,10 @@ func (i *lineInput) ask(ctx context.Context, request client.InputRequest) error 
 	i.pending.Wait() // for the goroutine of a wait that was interrupted
 	i.mu.Lock()
 	i.wait, i.stop = context.WithCancelCause(ctx)
+	i.reads = true
 	i.mu.Unlock()
 	i.pending.Go(func() {
+		defer i.readsNoMore()
 		line, err := i.read()
 		i.stopWaiting() // nobody waits any more, and ctx is to forget the wait
 		show()
@@ -109,6 +113,25 @@ func (i *lineInput) ask(ctx context.Context, request client.InputRequest) error 
 		}
 	})
 	return nil
+}
+
+func (i *lineInput) readsNoMore() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.reads = false
+}
+
+// asksForSixels asks the terminal whether it shows sixels. What was typed meanwhile is left for
+// input(). While a line is awaited nothing is asked: the answer would be taken for it.
+func (i *lineInput) asksForSixels() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.reads || i.stdin.pending != nil {
+		return false
+	}
+	can, typed := asksForSixels(i.app.stdin, i.app.stdout, patienceWith(os.Getenv))
+	i.stdin.rest = append(i.stdin.rest, typed...)
+	return can
 }
 
 // prompt shows the prompt on a terminal, and hides what is typed there if it is a secret; show ends that.

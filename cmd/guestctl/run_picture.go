@@ -27,12 +27,18 @@ type pictureView struct {
 	app    *app
 	dir    string              // where they are saved
 	inline func([]byte) string // shows a PNG; empty is one that it cannot show
+	ask    func() bool         // whether the terminal shows sixels; nil where that is settled
 }
 
-func newPictureView(a *app, saveDir string) pictureView {
-	v := pictureView{app: a, dir: saveDir}
-	if saveDir == "" && isTerminal(a.stdout) {
-		v.inline = inlineProtocol(os.Getenv)
+// newPictureView makes a view that asks the terminal by means of input, before the first picture,
+// where the environment does not tell what it can.
+func newPictureView(a *app, saveDir string, input *lineInput) *pictureView {
+	v := &pictureView{app: a, dir: saveDir}
+	if saveDir != "" || !isTerminal(a.stdout) {
+		return v
+	}
+	if v.inline = inlineProtocol(os.Getenv); v.inline == nil && canBeAsked(os.Getenv) {
+		v.ask = input.asksForSixels
 	}
 	return v
 }
@@ -89,14 +95,14 @@ func iTermPicture(png []byte) string {
 }
 
 // show shows or saves a result's best picture; false where it has none.
-func (v pictureView) show(r client.Result) (bool, error) {
+func (v *pictureView) show(r client.Result) (bool, error) {
 	for _, kind := range pictureTypes {
 		data, has := r.Part(kind.mime)
 		if !has || len(data) == 0 {
 			continue
 		}
-		if v.inline != nil && kind.ending == "png" {
-			if shown := v.inline(data); shown != "" {
+		if kind.ending == "png" {
+			if shown := v.inlinePNG(data); shown != "" {
 				_, err := v.app.stdout.WriteString(shown)
 				return true, err
 			}
@@ -109,6 +115,20 @@ func (v pictureView) show(r client.Result) (bool, error) {
 		return true, nil
 	}
 	return false, nil
+}
+
+// inlinePNG is what shows a PNG in the terminal; empty where that cannot.
+func (v *pictureView) inlinePNG(png []byte) string {
+	if v.ask != nil {
+		if v.ask() {
+			v.inline = sixelPicture
+		}
+		v.ask = nil
+	}
+	if v.inline == nil {
+		return ""
+	}
+	return v.inline(png)
 }
 
 // savePicture writes a new file under the first free name: picture-1.png, picture-2.png and so on.

@@ -11,13 +11,15 @@ import (
 // notices on stderr.
 type textView struct {
 	app      *app
-	pictures pictureView
+	pictures *pictureView
 	colours  bool
 	results  client.ResultAssembler
 }
 
-func newTextView(a *app, saveDir string) *textView {
-	return &textView{app: a, pictures: newPictureView(a, saveDir), colours: isTerminal(a.stderr) && os.Getenv("NO_COLOR") == ""}
+func newTextView(a *app, saveDir string, input *lineInput) *textView {
+	return &textView{
+		app: a, pictures: newPictureView(a, saveDir, input), colours: isTerminal(a.stderr) && os.Getenv("NO_COLOR") == "",
+	}
 }
 
 func (v *textView) show(event client.Event) error {
