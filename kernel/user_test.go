@@ -12,6 +12,7 @@ import (
 
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/fscred"
+	"guestd.internal/internal/spawn"
 )
 
 // otherUser returns an account that is not root's; without root there is none
@@ -145,5 +146,63 @@ func TestOldFoldersAreRemoved(t *testing.T) {
 	}
 	if err := os.Remove(filepath.Join(state, "kept")); err != nil {
 		t.Errorf("somebody else's folder: %v", err)
+	}
+}
+
+// A user's kernels are forked from a server that has that user's rights from its
+// start, and nothing of root's.
+func TestForkedKernelRunsAsItsUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to run a kernel as somebody else: go test -exec sudo")
+	}
+	const uid, gid = 65534, 65533
+	cs, p := warmContexts(t, 1, func(cfg *Config) {
+		cfg.DefaultUser = func() string { return fmt.Sprintf("%d:%d", uid, gid) }
+	})
+	dir, err := os.MkdirTemp(stateRoot, "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chown(dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	server := serverPID(cs, p)
+	info, err := cs.Create(t.Context(), ContextRequest{Dir: dir, Env: []spawn.EnvVar{{Name: "GREETING", Value: "hello"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isForkOf(t, info.PID, server) {
+		t.Error("the kernel is no fork")
+	}
+	for name, pid := range map[string]int{"server": server, "kernel": info.PID} {
+		wantRights(t, name, pid, map[string]string{
+			"Uid": "65534 65534 65534 65534", "Gid": "65533 65533 65533 65533", "CapEff": "0000000000000000", "CapPrm": "0000000000000000",
+		})
+	}
+	out := collect(t, start(t, cs, Request{ContextID: info.ID, Code: `
+import os
+print(os.getcwd(), os.environ['GREETING'], os.getuid(), os.getgid())
+open('made', 'w').close()
+print(os.stat('made').st_uid, os.access('/etc/shadow', os.R_OK))
+import matplotlib.pyplot as plt
+_ = plt.plot([1, 4, 2])`}))
+	if want := dir + " hello 65534 65533\n65534 False\n"; out.stdout != want || out.finished.Status != OK {
+		t.Errorf("%+v, error %+v, got %q, want %q", out.finished, out.err, out.stdout, want)
+	}
+}
+
+// wantRights compares what /proc/PID/status says of a process.
+func wantRights(t *testing.T, name string, pid int, want map[string]string) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		field, value, _ := strings.Cut(line, ":")
+		if wanted, ok := want[field]; ok && strings.Join(strings.Fields(value), " ") != wanted {
+			t.Errorf("the %s has %s %s, want %s", name, field, strings.TrimSpace(value), wanted)
+		}
 	}
 }
