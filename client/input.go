@@ -12,9 +12,9 @@ import (
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
-// inputWindowBytes is how much input may be under way: read from the user and not yet taken over by
-// guestd. It is less than a stream's window, so that sending input never blocks the signals and
-// acknowledgements behind it.
+// inputWindowBytes is how much input may be under way: read from the user and not yet given to the
+// program. It is less than a stream's window and no more than guestd holds for a program that
+// does not read, so that input never blocks the signals and acknowledgements behind it.
 const inputWindowBytes = 1 << 20
 
 // inputBlock is how much is read at a time, at most.
@@ -28,13 +28,13 @@ const minInputRead = 4 << 10
 type inputWindow struct {
 	// pieces hold the bytes from accepted on.
 	pieces []inputPiece
-	// accepted is what guestd has, sent what was sent on this link, end what was read so far:
-	// offsets in the input.
-	accepted, sent, end uint64
-	eof, eofSent        bool
+	// given is what the program has, accepted what guestd has, sent what was sent on this link, end
+	// what was read so far: offsets in the input.
+	given, accepted, sent, end uint64
+	eof, eofSent               bool
 	// closed: the program reads no more.
 	closed bool
-	// room is signalled when accepted or closed has changed.
+	// room is signalled when given or closed has changed.
 	room sync.Cond
 }
 
@@ -51,7 +51,8 @@ func newInputWindow(mu *sync.Mutex) *inputWindow {
 	return w
 }
 
-// begin makes the first byte read from the user the one at offset: others have written what is before it.
+// begin makes the first byte read from the user the one at offset: others have written what is before
+// it, and guestd tells how much of that the program has not read.
 func (w *inputWindow) begin(offset uint64) { w.accepted, w.sent, w.end = offset, offset, offset }
 
 // rewind prepares for a new link to a guestd that has the input up to offset.
@@ -79,6 +80,15 @@ func (w *inputWindow) accept(offset uint64) error {
 		w.accepted += n
 	}
 	w.sent = max(w.sent, w.accepted)
+	return nil
+}
+
+// give notes that the program has the input up to offset.
+func (w *inputWindow) give(offset uint64) error {
+	if err := w.accept(offset); err != nil {
+		return err
+	}
+	w.given = max(w.given, offset)
 	w.room.Broadcast()
 	return nil
 }
@@ -155,7 +165,8 @@ func (o *outbox) pumpInput(r io.Reader) error {
 		}
 	}()
 	for {
-		if !o.awaitInputRoom() {
+		most := o.awaitInputRoom()
+		if most == 0 {
 			return nil
 		}
 		if len(room) < minInputRead {
@@ -165,7 +176,7 @@ func (o *outbox) pumpInput(r io.Reader) error {
 			buf := wire.Pool.Get(inputBlock)
 			block, room = mem.NewBuffer(buf, wire.Pool), *buf
 		}
-		n, err := r.Read(room)
+		n, err := r.Read(room[:min(len(room), most)])
 		o.addInput(inputPiece{room[:n:n], block}, err != nil)
 		room = room[n:]
 		if err == io.EOF {
@@ -177,14 +188,19 @@ func (o *outbox) pumpInput(r io.Reader) error {
 	}
 }
 
-// awaitInputRoom waits until more input may be read; false when none is wanted any more.
-func (o *outbox) awaitInputRoom() bool {
+// awaitInputRoom waits until more input may be read, and returns how much; 0 when none is wanted any
+// more.
+func (o *outbox) awaitInputRoom() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !o.input.closed && o.input.end-o.input.accepted >= inputWindowBytes {
+	for !o.input.closed {
+		ahead := o.input.end - o.input.given
+		if ahead <= inputWindowBytes-minInputRead {
+			return inputWindowBytes - int(ahead)
+		}
 		o.input.room.Wait()
 	}
-	return !o.input.closed
+	return 0
 }
 
 // addInput adds a piece, if there is anything in it, of a block that stays the caller's.
@@ -203,7 +219,7 @@ func (o *outbox) addInput(piece inputPiece, last bool) {
 	o.wakeLocked()
 }
 
-// inputStatus notes how far guestd has taken the input.
+// inputStatus notes how far guestd has given the input to the program.
 func (o *outbox) inputStatus(s *guestdv1.ProcessInputStatus) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -214,7 +230,7 @@ func (o *outbox) inputStatus(s *guestdv1.ProcessInputStatus) error {
 		o.input.close()
 		return nil
 	}
-	if err := o.input.accept(s.GetAcceptedOffset()); err != nil {
+	if err := o.input.give(s.GetAcceptedOffset()); err != nil {
 		return err
 	}
 	o.wakeLocked()
