@@ -93,6 +93,7 @@ type Attachment struct {
 	pending *Output         // comes after a gap that was told
 	resized Resized         // told last
 	input   InputStatus     // told last
+	inputIn bool            // input is the event that was told last
 	exited  bool
 }
 
@@ -204,6 +205,15 @@ func (a *Attachment) poll() (Event, error) {
 	if a.exited && !a.follow {
 		return nil, io.EOF
 	}
+	// Output that never pauses must not hide from the client that its input is wanted,
+	// nor the other way round.
+	if !a.inputIn {
+		if status, changed := a.inputStatus(); changed {
+			a.inputIn = true
+			return status, nil
+		}
+	}
+	a.inputIn = false
 	atMark, ended := 0, 0
 	for range a.readers {
 		i := a.turn

@@ -207,6 +207,34 @@ func TestInputToAProgramThatClosedItsStdinIsTold(t *testing.T) {
 	}
 }
 
+// A client that hears nothing of its input sends no more of it.
+func TestOutputWithoutEndHidesNoInputStatus(t *testing.T) {
+	table := newTable(t)
+	p, a, err := table.Exec(t.Context(), withStdin(shell("yes & exec cat >/dev/null")), AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	eventually(t, "the log is full", func() bool { return p.Info().Output[0].Offset >= outlog.DefaultLimit*3/4 })
+	if _, err := p.WriteInput(within(t), 0, make([]byte, inputStep)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the program has read", func() bool { return p.input.status().Accepted > 0 })
+	for range 2 { // there is output for more than that
+		event, err := a.Next(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch event := event.(type) {
+		case InputStatus:
+			return
+		case Output:
+			event.Release()
+		}
+	}
+	t.Error("nothing was told of the input")
+}
+
 func TestProcessWithoutStdinTakesNone(t *testing.T) {
 	table := newTable(t)
 	p, err := table.Start(t.Context(), shell("sleep 1000"))
