@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // play is a command in the guest: this program in another role.
@@ -25,6 +26,10 @@ func play(role string, args []string) int {
 	case "writer":
 		io.CopyN(os.Stdout, noise(1), int64(numbers[0]))
 		return numbers[1]
+	case "digest":
+		return playDigest(os.Stdin)
+	case "sip":
+		return playDigest(&sipper{os.Stdin})
 	}
 	return 100
 }
@@ -40,6 +45,24 @@ func playEverything(out, err, code int) int {
 	side.Wait()
 	fmt.Fprintf(os.Stderr, "%s", sum(input))
 	return code
+}
+
+// playDigest reads everything and writes its hash.
+func playDigest(r io.Reader) int {
+	input := sha256.New()
+	if _, err := io.Copy(input, r); err != nil {
+		return 1
+	}
+	fmt.Print(sum(input))
+	return 0
+}
+
+// sipper reads little at a time and pauses between.
+type sipper struct{ io.Reader }
+
+func (s *sipper) Read(p []byte) (int, error) {
+	time.Sleep(200 * time.Microsecond)
+	return s.Reader.Read(p[:min(len(p), 5000)])
 }
 
 // noise is an endless stream of bytes that nobody can mistake for another place in
