@@ -82,7 +82,7 @@ func (s *processService) Run(ctx context.Context, req *guestdv1.RunRequest) (*gu
 	resp := &guestdv1.RunResponse{
 		ProcessId:   info.ID,
 		Pid:         uint32(info.PID),
-		Exit:        exitMessage(result.Exit),
+		Exit:        exitMessage(&result.Exit),
 		InputClosed: result.InputClosed,
 	}
 	for _, c := range result.Outputs {
@@ -180,7 +180,7 @@ func (s *processService) Wait(ctx context.Context, req *guestdv1.WaitRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &guestdv1.WaitResponse{Exit: exitMessage(exit)}, nil
+	return &guestdv1.WaitResponse{Exit: exitMessage(&exit)}, nil
 }
 
 // Get implements guestdv1.ProcessServiceServer.
@@ -189,7 +189,8 @@ func (s *processService) Get(_ context.Context, req *guestdv1.GetRequest) (*gues
 	if err != nil {
 		return nil, err
 	}
-	return &guestdv1.GetResponse{Process: processMessage(p.Info(), 0)}, nil
+	info := p.Info()
+	return &guestdv1.GetResponse{Process: processMessage(&info, 0)}, nil
 }
 
 // List implements guestdv1.ProcessServiceServer.
@@ -213,9 +214,9 @@ func (s *processService) List(_ context.Context, req *guestdv1.ProcessServiceLis
 	if err != nil {
 		return nil, inAPI(err)
 	}
-	resp := &guestdv1.ProcessServiceListResponse{NextPageToken: next}
-	for _, info := range page {
-		resp.Processes = append(resp.Processes, processMessage(info, maxListedArgs))
+	resp := &guestdv1.ProcessServiceListResponse{NextPageToken: next, Processes: make([]*guestdv1.Process, len(page))}
+	for i := range page {
+		resp.Processes[i] = processMessage(&page[i], maxListedArgs)
 	}
 	return resp, nil
 }

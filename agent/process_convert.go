@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"guestd.internal/internal/spawn"
 	"guestd.internal/proc"
@@ -185,75 +184,6 @@ func streamOffsets(offsets []proc.StreamOffset) []*guestdv1.StreamOffset {
 func sizeMessage(s proc.Size) *guestdv1.TerminalSize {
 	return &guestdv1.TerminalSize{Rows: uint32(s.Rows), Columns: uint32(s.Cols),
 		XPixels: uint32(s.XPixels), YPixels: uint32(s.YPixels)}
-}
-
-func exitMessage(e proc.Exit) *guestdv1.ProcessExit {
-	m := &guestdv1.ProcessExit{
-		CoreDumped:      e.CoreDumped,
-		TimedOut:        e.TimedOut,
-		OomKilled:       e.OOMKilled,
-		UserTime:        durationpb.New(e.UserTime),
-		SystemTime:      durationpb.New(e.SystemTime),
-		PeakMemoryBytes: uint64(max(e.PeakMemory, 0)),
-		Duration:        durationpb.New(e.Duration),
-		StartTime:       timestamp(e.Start),
-		EndTime:         timestamp(e.End),
-	}
-	if e.Signal != 0 {
-		m.Status = &guestdv1.ProcessExit_Signal{Signal: uint32(e.Signal)}
-	} else {
-		m.Status = &guestdv1.ProcessExit_ExitCode{ExitCode: uint32(e.Code)}
-	}
-	return m
-}
-
-// processMessage describes a process, with at most maxArgs bytes of arguments
-// where that is not 0.
-func processMessage(info proc.Info, maxArgs int) *guestdv1.Process {
-	m := &guestdv1.Process{
-		ProcessId: info.ID,
-		Pid:       uint32(info.PID),
-		State:     guestdv1.ProcessState_PROCESS_STATE_RUNNING,
-		User:      info.User,
-		Cwd:       []byte(info.Dir),
-		Labels:    info.Labels,
-		StartTime: timestamp(info.Start),
-		Output:    streamOffsets(info.Output),
-		Readers:   uint32(info.Readers),
-	}
-	m.Arguments, m.ArgumentsTruncated = listedArguments(info.Args, maxArgs)
-	if info.Terminal != nil {
-		m.Terminal = sizeMessage(*info.Terminal)
-	}
-	if info.Timeout > 0 {
-		m.Timeout = durationpb.New(info.Timeout)
-	}
-	if info.Exit != nil {
-		m.State = guestdv1.ProcessState_PROCESS_STATE_EXITED
-		m.Exit = exitMessage(*info.Exit)
-	}
-	return m
-}
-
-// listedArguments cuts arguments after most bytes; 0 is no limit.
-func listedArguments(args []string, most int) (listed [][]byte, truncated bool) {
-	left := most
-	for _, arg := range args {
-		if most == 0 {
-			listed = append(listed, []byte(arg))
-			continue
-		}
-		if left == 0 {
-			return listed, true
-		}
-		cut := arg[:min(len(arg), left)]
-		listed = append(listed, []byte(cut))
-		if len(cut) < len(arg) {
-			return listed, true
-		}
-		left -= len(cut)
-	}
-	return listed, false
 }
 
 func toStrings(values [][]byte) []string {

@@ -129,9 +129,10 @@ func (s *processService) Attach(stream guestdv1.ProcessService_AttachServer) err
 	if err != nil {
 		return inAPI(err)
 	}
+	info := p.Info()
 	return ps.serve(p, attachment, &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Attached{
 		Attached: &guestdv1.ProcessAttached{
-			Process:     processMessage(p.Info(), 0),
+			Process:     processMessage(&info, 0),
 			Offsets:     streamOffsets(attachment.Offsets()),
 			InputOffset: p.InputOffset(),
 		}}})
@@ -306,7 +307,7 @@ func eventMessage(e proc.Event) *guestdv1.ProcessEvent {
 		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_InputStatus{InputStatus: &guestdv1.ProcessInputStatus{
 			AcceptedOffset: e.Accepted, Closed: e.Closed}}}
 	case proc.Exited:
-		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Exited{Exited: exitMessage(e.Exit)}}
+		return &guestdv1.ProcessEvent{Event: &guestdv1.ProcessEvent_Exited{Exited: exitMessage(&e.Exit)}}
 	}
 	panic(fmt.Sprintf("agent: event %T has no message", e))
 }

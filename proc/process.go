@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +17,9 @@ import (
 
 // ErrNoTerminal is returned where only a terminal has what is asked for.
 var ErrNoTerminal = errors.New("process has no terminal")
+
+// maxOutputs is how many streams of output a process has at most.
+const maxOutputs = 2
 
 // output is one stream of a process's output.
 type output struct {
@@ -87,7 +88,8 @@ type StreamOffset struct {
 	Offset uint64
 }
 
-// Info describes a process. It never carries the environment.
+// Info describes a process. It never carries the environment. What it refers to is
+// the process's own, and not to be changed.
 type Info struct {
 	ID       string
 	PID      int // information only
@@ -106,10 +108,16 @@ type Info struct {
 }
 
 // Info returns what there is to know about the process now.
-func (p *Process) Info() Info {
-	info := Info{
-		ID: p.id, PID: p.child.PID(), State: Running, Args: slices.Clone(p.args), User: p.userName(),
-		Dir: p.dir, Labels: maps.Clone(p.spec.Labels), Timeout: p.spec.Timeout, Start: p.started,
+func (p *Process) Info() (info Info) {
+	p.describe(&info, make([]StreamOffset, 0, len(p.outputs)))
+	return info
+}
+
+// describe fills an Info, whose Output uses the given memory.
+func (p *Process) describe(info *Info, offsets []StreamOffset) {
+	*info = Info{
+		ID: p.id, PID: p.child.PID(), State: Running, Args: p.args, User: p.userName(),
+		Dir: p.dir, Labels: p.spec.Labels, Timeout: p.spec.Timeout, Start: p.started,
 		Input: p.InputOffset(),
 	}
 	if p.terminal != nil {
@@ -117,16 +125,15 @@ func (p *Process) Info() Info {
 		info.Terminal = &size
 	}
 	for _, out := range p.outputs {
-		info.Output = append(info.Output, StreamOffset{out.stream, out.log.State().End})
+		offsets = append(offsets, StreamOffset{out.stream, out.log.State().End})
 	}
+	info.Output = offsets
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	info.Readers = len(p.attachments)
 	if p.exit != nil {
-		exit := *p.exit
-		info.Exit, info.State = &exit, Ended
+		info.Exit, info.State = p.exit, Ended
 	}
-	return info
 }
 
 func (p *Process) userName() string {

@@ -167,17 +167,18 @@ func (t *Table) List(f Filter) (page []Info, next string, err error) {
 			return nil, "", &InvalidError{"Token", "is not one of a page before"}
 		}
 	}
-	for _, p := range t.after(after) {
-		if !p.matches(f) {
-			continue
-		}
-		if len(page) == f.Size {
-			return page, next, nil
-		}
-		page = append(page, p.Info())
-		next = strconv.FormatUint(p.number, 36)
+	list := slices.DeleteFunc(t.after(after), func(p *Process) bool { return !p.matches(f) })
+	if len(list) > f.Size {
+		list = list[:f.Size]
+		next = strconv.FormatUint(list[f.Size-1].number, 36)
 	}
-	return page, "", nil
+	page = make([]Info, len(list))
+	offsets := make([]StreamOffset, maxOutputs*len(list))
+	for i, p := range list {
+		p.describe(&page[i], offsets[:0:maxOutputs])
+		offsets = offsets[maxOutputs:]
+	}
+	return page, next, nil
 }
 
 // after returns the listed processes behind a number, in order.
