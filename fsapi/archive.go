@@ -1,7 +1,6 @@
 package fsapi
 
 import (
-	"archive/tar"
 	"bufio"
 	"compress/gzip"
 	"context"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestd.internal/internal/account"
+	"guestd.internal/internal/fasttar"
 )
 
 // archiveWindow is zstd's window: what bounds the memory of both sides.
@@ -90,7 +90,7 @@ func (h *ArchiveHandle) Stream(w io.Writer) (TreeResult, error) {
 		return TreeResult{}, err
 	}
 	p := &packer{
-		ctx: h.ctx, tar: tar.NewWriter(packed), names: newNames(h.fsys.accounts),
+		ctx: h.ctx, tar: fasttar.NewWriter(packed), names: newNames(h.fsys.accounts),
 		zeros: make([]byte, archiveBuffer), buf: make([]byte, archiveBuffer),
 	}
 	if err := h.stream(p); err != nil {

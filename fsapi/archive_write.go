@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/fasttar"
 )
 
 // attributeRecord is what extended attributes are called in a PAX header, after
@@ -15,7 +17,7 @@ const attributeRecord = "SCHILY.xattr."
 // packer writes entries as tar; on any goroutine.
 type packer struct {
 	ctx    context.Context
-	tar    *tar.Writer
+	tar    *fasttar.Writer
 	names  *names
 	zeros  []byte
 	buf    []byte
@@ -45,7 +47,13 @@ func (p *packer) writeItem(item *archiveItem) error {
 	}
 	p.names.fill(&item.info)
 	header := item.header()
-	if err := p.tar.WriteHeader(header); err != nil {
+	var err error
+	if item.fd >= 0 {
+		err = p.tar.WriteHeader(header)
+	} else {
+		err = p.tar.WriteFile(header, item.data)
+	}
+	if err != nil {
 		return err
 	}
 	p.result.Entries++
@@ -53,8 +61,7 @@ func (p *packer) writeItem(item *archiveItem) error {
 	if item.fd >= 0 {
 		return p.writeContents(item)
 	}
-	_, err := p.tar.Write(item.data)
-	return err
+	return nil
 }
 
 // header describes an entry in tar's terms.
