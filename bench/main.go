@@ -103,13 +103,16 @@ type scale struct {
 	executions            int
 	starts, stats         int
 	entries, folderRounds int // entries of a listed folder, rounds of that
+	treeFiles, treeRounds int // files of a copied tree, rounds of that
 }
 
 var (
 	fullScale = scale{execs: 400, commands: 40, streams: 5, copies: 5, crowd: 100, crowds: 9, listed: 1000, lists: 40,
-		executions: 200, starts: 20, stats: 3000, entries: 100_000, folderRounds: 7}
+		executions: 200, starts: 20, stats: 3000, entries: 100_000, folderRounds: 7,
+		treeFiles: 10_000, treeRounds: 7}
 	quickScale = scale{execs: 3, commands: 2, streams: 1, copies: 1, crowd: 5, crowds: 1, listed: 5, lists: 2,
-		executions: 2, starts: 2, stats: 3, entries: 300, folderRounds: 1}
+		executions: 2, starts: 2, stats: 3, entries: 300, folderRounds: 1,
+		treeFiles: 150, treeRounds: 1}
 )
 
 func newBench(o options) (*bench, error) {
@@ -149,6 +152,7 @@ var measures = []struct {
 	{"file-write", measureFileWrite},
 	{"file-stat", measureStat},
 	{"file-list", measureFileList},
+	{"file-tree", measureFileTree},
 	{"execute", measureExecute},
 	{"start", measureStart},
 	{"size", measureSize},
