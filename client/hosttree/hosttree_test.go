@@ -255,26 +255,35 @@ func TestPackTellsWhatItLeavesOut(t *testing.T) {
 	}
 }
 
-func TestPackFileThatShrinks(t *testing.T) {
-	from := t.TempDir()
-	must(t, os.WriteFile(from+"/file", make([]byte, 8*pieceBytes), 0o644))
-	var out bytes.Buffer
-	summary, err := Pack(t.Context(), &out, from, Options{Progress: func(_, bytes uint64) {
-		if bytes == pieceBytes {
-			must(t, os.Truncate(from+"/file", 10))
-		}
-	}})
-	must(t, err)
-	if len(summary.Failures) != 1 || !errors.Is(summary.Failures[0], ErrChanged) {
-		t.Errorf("%+v", summary)
-	}
-	r := tar.NewReader(&out)
-	for range 2 {
-		_, err := r.Next()
-		must(t, err)
-	}
-	if n, err := io.Copy(io.Discard, r); n != 8*pieceBytes || err != nil {
-		t.Errorf("%d bytes, %v", n, err)
+func TestPackFileThatChangesItsSize(t *testing.T) {
+	for name, c := range map[string]struct{ size, then int64 }{
+		"shrinks":                     {8 * pieceBytes, 10},
+		"shrinks to where it is read": {2 * pieceBytes, pieceBytes},
+		"grows":                       {2*pieceBytes - 10, 3 * pieceBytes},
+		"grows, read in whole pieces": {2 * pieceBytes, 2*pieceBytes + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from := t.TempDir()
+			must(t, os.WriteFile(from+"/file", make([]byte, c.size), 0o644))
+			var out bytes.Buffer
+			summary, err := Pack(t.Context(), &out, from, Options{Progress: func(_, bytes uint64) {
+				if bytes == pieceBytes {
+					must(t, os.Truncate(from+"/file", c.then))
+				}
+			}})
+			must(t, err)
+			if len(summary.Failures) != 1 || !errors.Is(summary.Failures[0], ErrChanged) {
+				t.Errorf("%+v", summary)
+			}
+			r := tar.NewReader(&out)
+			for range 2 {
+				_, err := r.Next()
+				must(t, err)
+			}
+			if n, err := io.Copy(io.Discard, r); n != c.size || err != nil {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+		})
 	}
 }
 

@@ -9,12 +9,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/fasttar"
 )
 
 const (
 	// pieceBytes is how much of a file is read at once.
 	pieceBytes = 256 << 10
+	// smallBytes is up to which size a file is read before its header is written.
+	smallBytes = 64 << 10
 	// dirBatch is how many entries of a directory are read at once.
 	dirBatch = 256
 	// maxLinks is how many files with several names are remembered; of further ones each name is a
@@ -38,8 +44,8 @@ func Pack(ctx context.Context, w io.Writer, dir string, options Options) (Summar
 	}
 	out := bufio.NewWriterSize(w, pieceBytes)
 	p := &packer{
-		ctx: ctx, dir: dir, tar: tar.NewWriter(out), options: options,
-		links: map[inode]string{}, buf: make([]byte, pieceBytes),
+		ctx: ctx, dir: dir, tar: fasttar.NewWriter(out), options: options,
+		links: map[inode]string{}, buf: make([]byte, pieceBytes+1),
 	}
 	if err := p.write(header("./", info)); err != nil {
 		return p.summary, err
@@ -57,7 +63,7 @@ type inode struct{ device, number uint64 }
 type packer struct {
 	ctx     context.Context
 	dir     string
-	tar     *tar.Writer
+	tar     *fasttar.Writer
 	options Options
 	links   map[inode]string // where a file with several names is in the stream
 	buf     []byte
@@ -69,18 +75,18 @@ func (p *packer) leave(below string, err error) {
 	p.summary.fail("copy", filepath.Join(p.dir, below), err)
 }
 
-// directory packs what is in a directory; below is its path from dir.
+// directory packs what is in a directory, which it closes; below is its path from dir.
 func (p *packer) directory(root *os.Root, below string, depth int) error {
-	file, err := root.Open(".")
+	at, err := openDirectory(root)
 	if err != nil {
 		p.leave(below, err)
 		return nil
 	}
-	defer file.Close()
+	defer at.close()
 	for {
-		names, err := file.Readdirnames(dirBatch)
-		for _, name := range names {
-			if err := p.entry(root, name, filepath.Join(below, name), depth); err != nil {
+		entries, err := at.file.ReadDir(dirBatch)
+		for _, entry := range entries {
+			if err := p.entry(at, entry, filepath.Join(below, entry.Name()), depth); err != nil {
 				return err
 			}
 		}
@@ -95,83 +101,128 @@ func (p *packer) directory(root *os.Root, below string, depth int) error {
 }
 
 // entry packs one entry and what is below it. An error ends the packing.
-func (p *packer) entry(root *os.Root, name, below string, depth int) error {
+func (p *packer) entry(at *directory, entry fs.DirEntry, below string, depth int) error {
 	if err := context.Cause(p.ctx); err != nil {
 		return err
 	}
 	p.options.tick(&p.summary)
-	info, err := root.Lstat(name)
-	if err != nil {
-		p.leave(below, err)
-		return nil
-	}
-	switch info.Mode().Type() {
+	switch entry.Type() {
 	case fs.ModeDir:
-		return p.subdirectory(root, name, below, depth+1, info)
+		return p.subdirectory(at.root, entry.Name(), below, depth+1)
 	case 0:
-		return p.file(root, name, below, info)
+		return p.file(at, entry.Name(), below)
 	case fs.ModeSymlink:
-		target, err := root.Readlink(name)
-		if err != nil {
-			p.leave(below, err)
-			return nil
-		}
-		h := header(below, info)
-		h.Typeflag, h.Linkname = tar.TypeSymlink, target
-		return p.write(h)
+		return p.symlink(at.root, entry.Name(), below)
 	}
 	p.leave(below, ErrType)
 	return nil
 }
 
-func (p *packer) subdirectory(root *os.Root, name, below string, depth int, info fs.FileInfo) error {
-	if depth >= MaxDepth {
-		p.leave(below, ErrTooDeep)
-		return nil
-	}
-	if err := p.write(header(below+"/", info)); err != nil {
-		return err
-	}
-	sub, err := root.OpenRoot(name)
+func (p *packer) symlink(root *os.Root, name, below string) error {
+	info, err := root.Lstat(name)
 	if err != nil {
 		p.leave(below, err)
 		return nil
 	}
-	defer sub.Close()
-	return p.directory(sub, below, depth)
-}
-
-func (p *packer) file(root *os.Root, name, below string, seen fs.FileInfo) error {
-	// Not blocking: it may have become a FIFO just now.
-	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		p.leave(below, err)
-		return nil
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err == nil && !os.SameFile(seen, info) {
-		err = ErrChanged // it, or a link that now is in its place
-	}
+	target, err := root.Readlink(name)
 	if err != nil {
 		p.leave(below, err)
 		return nil
 	}
 	h := header(below, info)
-	if again, is := p.again(info, below); is {
+	h.Typeflag, h.Linkname = tar.TypeSymlink, target
+	return p.write(h)
+}
+
+func (p *packer) subdirectory(root *os.Root, name, below string, depth int) error {
+	if depth >= MaxDepth {
+		p.leave(below, ErrTooDeep)
+		return nil
+	}
+	info, err := root.Lstat(name)
+	if err != nil {
+		p.leave(below, err)
+		return nil
+	}
+	sub, err := openDir(root, name, false)
+	if errors.Is(err, ErrThroughLink) {
+		p.leave(below, err)
+		return nil
+	}
+	if err := p.write(header(below+"/", info)); err != nil {
+		return err
+	}
+	if err != nil {
+		p.leave(below, err)
+		return nil
+	}
+	return p.directory(sub, below, depth)
+}
+
+func (p *packer) file(at *directory, name, below string) error {
+	fd, err := at.open(name)
+	if err != nil {
+		p.leave(below, err)
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = ErrType // it was replaced just now
+	}
+	if err != nil {
+		p.leave(below, err)
+		return nil
+	}
+	h := fileHeader(below, &st)
+	if again, is := p.again(&st, below); is {
 		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, again, 0
 		return p.write(h)
+	}
+	if h.Size <= smallBytes {
+		return p.smallFile(fd, below, h)
 	}
 	if err := p.write(h); err != nil {
 		return err
 	}
-	return p.contents(file, below, h.Size)
+	return p.contents(fd, below, h.Size)
+}
+
+// smallFile packs a file at once.
+func (p *packer) smallFile(fd int, below string, h *tar.Header) error {
+	n, err := readUpTo(fd, p.buf[:h.Size+1], int(h.Size))
+	if err != nil {
+		p.leave(below, err)
+		return nil
+	}
+	contents := p.buf[:h.Size]
+	if n != len(contents) {
+		p.leave(below, ErrChanged)
+		n = min(n, len(contents))
+		clear(contents[n:])
+	}
+	if err := p.tar.WriteFile(h, contents); err != nil {
+		return err
+	}
+	p.summary.Entries++
+	p.summary.Bytes += uint64(n)
+	return nil
+}
+
+// readUpTo reads until a file's end, or until it has enough.
+func readUpTo(fd int, buf []byte, enough int) (n int, err error) {
+	for {
+		got, err := retry(func() (int, error) { return unix.Read(fd, buf[n:]) })
+		if n += max(got, 0); err != nil || got == 0 || n >= enough {
+			return n, err
+		}
+	}
 }
 
 // again tells where a file is in the stream already, and remembers one that may come again.
-func (p *packer) again(info fs.FileInfo, below string) (string, bool) {
-	st, is := info.Sys().(*syscall.Stat_t)
-	if !is || st.Nlink < 2 {
+func (p *packer) again(st *unix.Stat_t, below string) (string, bool) {
+	if st.Nlink < 2 {
 		return "", false
 	}
 	id := inode{uint64(st.Dev), st.Ino}
@@ -183,31 +234,37 @@ func (p *packer) again(info fs.FileInfo, below string) (string, bool) {
 }
 
 // contents packs exactly as many bytes as the header has announced.
-func (p *packer) contents(file io.Reader, below string, size int64) error {
-	for left := size; left > 0; {
+func (p *packer) contents(fd int, below string, size int64) error {
+	for left := size; ; {
 		if err := context.Cause(p.ctx); err != nil {
 			return err
 		}
-		piece := p.buf[:min(left, int64(len(p.buf)))]
-		n, err := file.Read(piece)
-		if n == 0 && err != nil {
-			if errors.Is(err, io.EOF) {
-				err = ErrChanged
-			}
+		most := min(left, pieceBytes)
+		if most == left {
+			most++ // which tells whether the file has grown
+		}
+		n, err := retry(func() (int, error) { return unix.Read(fd, p.buf[:most]) })
+		switch {
+		case err == nil && n == 0 && left > 0:
+			err = ErrChanged
+			fallthrough
+		case err != nil:
 			p.leave(below, err)
 			return p.pad(left)
+		case int64(n) > left:
+			p.leave(below, ErrChanged)
 		}
-		if _, err := p.tar.Write(piece[:n]); err != nil {
+		n = int(min(int64(n), left))
+		if _, err := p.tar.Write(p.buf[:n]); err != nil {
 			return err
 		}
 		left -= int64(n)
 		p.summary.Bytes += uint64(n)
 		p.options.tick(&p.summary)
+		if left == 0 {
+			return nil
+		}
 	}
-	if n, _ := file.Read(p.buf[:1]); n > 0 {
-		p.leave(below, ErrChanged)
-	}
-	return nil
 }
 
 // pad packs zeros in the place of what could not be read.
@@ -234,7 +291,7 @@ func (p *packer) write(h *tar.Header) error {
 	return nil
 }
 
-// header describes a file or directory in tar's terms, without its owner.
+// header describes a directory or link in tar's terms, without its owner.
 func header(name string, info fs.FileInfo) *tar.Header {
 	h := &tar.Header{
 		Format: tar.FormatPAX, // the one with nanoseconds and names of any bytes and length
@@ -247,8 +304,14 @@ func header(name string, info fs.FileInfo) *tar.Header {
 	}
 	if info.IsDir() {
 		h.Typeflag = tar.TypeDir
-	} else if info.Mode().IsRegular() {
-		h.Typeflag, h.Size = tar.TypeReg, info.Size()
 	}
 	return h
+}
+
+// fileHeader describes a regular file.
+func fileHeader(name string, st *unix.Stat_t) *tar.Header {
+	return &tar.Header{
+		Typeflag: tar.TypeReg, Format: tar.FormatPAX,
+		Name: name, Mode: int64(st.Mode & 0o7777), ModTime: time.Unix(st.Mtim.Unix()), Size: st.Size,
+	}
 }

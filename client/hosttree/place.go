@@ -18,9 +18,9 @@ import (
 
 // dirPath is the directories that are open on the way to the last entry.
 type dirPath struct {
-	root  *os.Root
+	root  *directory
 	names []string
-	dirs  []*os.Root // each in the one before
+	dirs  []*directory // each in the one before
 	// made are the directories made by this call, as long as they are few; in them is nothing that
 	// must not be replaced but directories, which nothing replaces anyway.
 	made map[string]bool
@@ -44,12 +44,12 @@ func (p *dirPath) close() { p.cut(0) }
 
 func (p *dirPath) cut(depth int) {
 	for i := depth; i < len(p.dirs); i++ {
-		p.dirs[i].Close()
+		p.dirs[i].close()
 	}
 	p.names, p.dirs = p.names[:depth], p.dirs[:depth]
 }
 
-func (p *dirPath) last() *os.Root {
+func (p *dirPath) last() *directory {
 	if len(p.dirs) == 0 {
 		return p.root
 	}
@@ -57,7 +57,7 @@ func (p *dirPath) last() *os.Root {
 }
 
 // open opens a directory by its clean name, through no link, and makes what is missing if told so.
-func (p *dirPath) open(name string, make bool) (*os.Root, error) {
+func (p *dirPath) open(name string, make bool) (*directory, error) {
 	if name == "." {
 		return p.root, nil
 	}
@@ -68,7 +68,11 @@ func (p *dirPath) open(name string, make bool) (*os.Root, error) {
 			continue
 		}
 		p.cut(depth)
-		next, err := openDir(p.last(), part, make)
+		root, err := openDir(p.last().root, part, make)
+		if err != nil {
+			return nil, err
+		}
+		next, err := openDirectory(root)
 		if err != nil {
 			return nil, err
 		}
@@ -123,29 +127,48 @@ func (t *tempNames) next() string {
 }
 
 // putFile writes a file under another name and then gives it its own.
-func (u *unpacker) putFile(parent *os.Root, base string, fresh bool, h *tar.Header, contents io.Reader) (err error) {
-	if !fresh {
-		if err := replaceable(parent, base); err != nil {
-			return err
-		}
+func (u *unpacker) putFile(parent *directory, base string, h *tar.Header, contents io.Reader) (err error) {
+	if err := replaceable(parent.root, base); err != nil {
+		return err
 	}
 	temp := u.temp.next()
-	file, err := parent.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err := u.writeFile(parent, temp, h, contents); err != nil {
+		return err
+	}
+	if err := parent.rename(temp, base); err != nil {
+		return errors.Join(err, parent.root.Remove(temp))
+	}
+	return nil
+}
+
+// putSmallFile makes a file in a directory that this call has made. Its contents are there
+// before, so that it is not worth another name, which costs as much as the file itself.
+func (u *unpacker) putSmallFile(parent *directory, base string, h *tar.Header, contents io.Reader) error {
+	piece := u.small[:h.Size]
+	if _, err := io.ReadFull(contents, piece); err != nil {
+		return fatal{err}
+	}
+	err := u.writeFile(parent, base, h, bytes.NewReader(piece))
+	if errors.Is(err, fs.ErrExist) { // its name has come before
+		return u.putFile(parent, base, h, bytes.NewReader(piece))
+	}
+	return err
+}
+
+// writeFile makes a file with contents, mode and time, or none at all.
+func (u *unpacker) writeFile(parent *directory, name string, h *tar.Header, contents io.Reader) error {
+	file, err := parent.create(name)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, parent.Remove(temp))
-		}
-	}()
-	if err := errors.Join(u.fill(file, h.Size, contents), file.Chmod(permissions(h)), file.Close()); err != nil {
-		return err
+	err = errors.Join(u.fill(file, h.Size, contents), file.Chmod(permissions(h)), file.Close())
+	if err == nil {
+		err = parent.setTime(name, h.ModTime)
 	}
-	if err := parent.Chtimes(temp, h.ModTime, h.ModTime); err != nil {
-		return err
+	if err != nil {
+		err = errors.Join(err, parent.root.Remove(name))
 	}
-	return parent.Rename(temp, base)
+	return err
 }
 
 // permissions are what is taken over of a mode.
@@ -226,7 +249,7 @@ func (u *unpacker) putHardLink(name, rawTarget string) error {
 	if err != nil {
 		return err
 	}
-	old, err := from.Lstat(base)
+	old, err := from.root.Lstat(base)
 	if err != nil {
 		return err
 	}
@@ -238,12 +261,12 @@ func (u *unpacker) putHardLink(name, rawTarget string) error {
 	if err != nil {
 		return err
 	}
-	if have, err := parent.Lstat(base); err == nil && os.SameFile(have, old) {
+	if have, err := parent.root.Lstat(base); err == nil && os.SameFile(have, old) {
 		return nil
 	}
 	// Both directories have just been found to be none that a link leads to.
-	return u.make(parent, base, func(base string) error {
-		return u.path.root.Link(target, strings.TrimPrefix(folder+"/"+base, "./"))
+	return u.make(parent.root, base, func(base string) error {
+		return u.path.root.root.Link(target, strings.TrimPrefix(folder+"/"+base, "./"))
 	})
 }
 
@@ -301,7 +324,7 @@ func (u *unpacker) settle(current string) {
 		at, err := u.path.open(dir.name, false)
 		if err == nil {
 			// The time first: the mode may forbid it to others than the owner.
-			err = errors.Join(at.Chtimes(".", dir.modTime, dir.modTime), at.Chmod(".", dir.mode))
+			err = errors.Join(at.root.Chtimes(".", dir.modTime, dir.modTime), at.root.Chmod(".", dir.mode))
 		}
 		if err != nil {
 			u.summary.fail("unpack", u.dir+"/"+dir.name, err)

@@ -16,7 +16,8 @@ import (
 // Unpack unpacks the tar stream r, to its end, below the directory dir, which is made if its parent
 // is there; a link at dir itself is followed.
 //
-// A file appears once it is complete and replaces an existing file, or a link itself, at once.
+// A file appears once it is complete and replaces an existing file, or a link itself, at once; only
+// small ones in directories that are new are written in their place, when all of them has come.
 // Directories that are there stay as they are; nothing else replaces them, and they replace
 // nothing. Files and new directories get the stream's modes, whatever the umask, without set-uid,
 // set-gid and sticky bits, and its modification times.
@@ -35,15 +36,19 @@ func Unpack(ctx context.Context, r io.Reader, dir string, options Options) (Summ
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return Summary{}, err
 	}
-	root, err := os.OpenRoot(dir)
+	opened, err := os.OpenRoot(dir)
+	if err != nil {
+		return Summary{}, err
+	}
+	root, err := openDirectory(opened)
 	if err != nil {
 		return Summary{}, err
 	}
 	u := &unpacker{
 		ctx: ctx, dir: dir, options: options, made: made, temp: newTemp(),
-		path: dirPath{root: root, made: map[string]bool{}}, buf: make([]byte, holeBytes),
+		path: dirPath{root: root, made: map[string]bool{}}, buf: make([]byte, holeBytes), small: make([]byte, holeBytes),
 	}
-	defer root.Close()
+	defer root.close()
 	defer u.path.close()
 	err = u.run(bufio.NewReaderSize(r, pieceBytes))
 	u.settle("")
@@ -62,6 +67,7 @@ type unpacker struct {
 	temp    tempNames
 	path    dirPath
 	buf     []byte
+	small   []byte       // a whole file
 	pending []pendingDir // directories that get their attributes when all is in them
 	names   int          // bytes of their names
 	summary Summary
@@ -150,11 +156,14 @@ func (u *unpacker) put(name string, h *tar.Header, contents io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
-		return u.putFile(parent, base, u.path.fresh(folder), h, contents)
+		if h.Size <= holeBytes && u.path.fresh(folder) {
+			return u.putSmallFile(parent, base, h, contents)
+		}
+		return u.putFile(parent, base, h, contents)
 	case tar.TypeDir:
-		return u.putDir(parent, base, name, h)
+		return u.putDir(parent.root, base, name, h)
 	case tar.TypeSymlink:
-		return u.make(parent, base, func(name string) error { return parent.Symlink(h.Linkname, name) })
+		return u.make(parent.root, base, func(name string) error { return parent.root.Symlink(h.Linkname, name) })
 	case tar.TypeLink:
 		return u.putHardLink(name, h.Linkname)
 	}
