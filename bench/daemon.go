@@ -33,15 +33,18 @@ type daemon struct {
 	ended   chan struct{}
 }
 
-// startDaemon starts guestd and does not wait until it serves.
-func (b *bench) startDaemon() (*daemon, error) {
+// coldStart keeps guestd from starting kernels ahead, beside what is measured.
+const coldStart = "--cold-start"
+
+// startDaemon starts guestd, with some more flags, and does not wait until it serves.
+func (b *bench) startDaemon(flags ...string) (*daemon, error) {
 	folder, err := os.MkdirTemp(b.temp, "d")
 	if err != nil {
 		return nil, err
 	}
 	d := &daemon{folder: folder, ended: make(chan struct{})}
-	d.command = exec.Command(b.guestd, "--listen", d.target(), "--state-dir", d.state(),
-		"--user", strconv.Itoa(os.Geteuid()), "--log-level", "warn", "--drain", "0s")
+	d.command = exec.Command(b.guestd, append([]string{"--listen", d.target(), "--state-dir", d.state(),
+		"--user", strconv.Itoa(os.Geteuid()), "--log-level", "warn", "--drain", "0s"}, flags...)...)
 	d.command.Stderr = &d.log
 	if err := d.command.Start(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(folder))
@@ -101,8 +104,8 @@ func (d *daemon) stop() error {
 }
 
 // withDaemon gives a job a guestd that serves, and a connection to it.
-func (b *bench) withDaemon(ctx context.Context, job func(*daemon, *client.Client) error) error {
-	d, err := b.startDaemon()
+func (b *bench) withDaemon(ctx context.Context, job func(*daemon, *client.Client) error, flags ...string) error {
+	d, err := b.startDaemon(flags...)
 	if err != nil {
 		return err
 	}
@@ -114,28 +117,47 @@ func (b *bench) withDaemon(ctx context.Context, job func(*daemon, *client.Client
 }
 
 // memory tells guestd's resident memory now, and the most that it ever was, in bytes.
-func (d *daemon) memory() (now, peak int64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.pid()))
+func (d *daemon) memory() (now, peak int64, err error) { return residentMemory(d.pid()) }
+
+// residentMemory is a process's, now and at most.
+func residentMemory(pid int) (now, peak int64, err error) {
+	if now, err = memoryField(pid, "status", "VmRSS"); err == nil {
+		peak, err = memoryField(pid, "status", "VmHWM")
+	}
+	return now, peak, err
+}
+
+// memoryField is a number of bytes from a file of a process in /proc.
+func memoryField(pid int, file, field string) (int64, error) {
+	path := fmt.Sprintf("/proc/%d/%s", pid, file)
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		switch name {
-		case "VmRSS":
-			now, err = kibibytes(value)
-		case "VmHWM":
-			peak, err = kibibytes(value)
-		}
-		if err != nil {
-			return 0, 0, err
+		if name, value, _ := strings.Cut(line, ":"); name == field {
+			return kibibytes(value)
 		}
 	}
-	return now, peak, nil
+	return 0, fmt.Errorf("%s has no %s", path, field)
 }
 
 // kibibytes reads "  1234 kB".
 func kibibytes(text string) (int64, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")), 10, 64)
 	return n << 10, err
+}
+
+// parentOf is the id of a process's parent.
+func parentOf(pid int) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "PPid:"); ok {
+			return strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return 0, fmt.Errorf("process %d has no parent", pid)
 }

@@ -19,6 +19,9 @@ import (
 // leanPatience is how long the lean client waits for a kernel.
 const leanPatience = 30 * time.Second
 
+// longestStatus is more than the content of any status has bytes.
+const longestStatus = 256
+
 // leanClient is the least that can drive a Jupyter kernel: two sockets, no
 // goroutine, no JSON decoded, no signature checked, nothing expected to go wrong.
 type leanClient struct {
@@ -27,6 +30,8 @@ type leanClient struct {
 	next    int // number of the next message
 	shell   *wireConn
 	iopub   *wireConn
+
+	received int64 // bytes of contents on iopub
 }
 
 // connectionFile is Jupyter's, as far as it is needed.
@@ -99,10 +104,14 @@ func (l *leanClient) awaitOutput() error {
 	return errors.New("the kernel's output does not arrive")
 }
 
-// run runs 1+1 until both halves of its end are there.
-func (l *leanClient) run() error {
-	id, err := l.send("execute_request",
-		`{"code":"1+1","silent":false,"store_history":true,"user_expressions":{},"allow_stdin":false,"stop_on_error":false}`)
+// run runs code until both halves of its end are there.
+func (l *leanClient) run(code string) error {
+	quoted, err := json.Marshal(code)
+	if err != nil {
+		return err
+	}
+	id, err := l.send("execute_request", `{"code":`+string(quoted)+
+		`,"silent":false,"store_history":true,"user_expressions":{},"allow_stdin":false,"stop_on_error":false}`)
 	if err != nil {
 		return err
 	}
@@ -129,8 +138,10 @@ func (l *leanClient) untilIdle(id string, patience time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if message.answers(id) && bytes.Contains(message.content(), []byte(`"execution_state"`)) &&
-			bytes.Contains(message.content(), []byte(`"idle"`)) {
+		content := message.content()
+		l.received += int64(len(content))
+		if len(content) < longestStatus && message.answers(id) &&
+			bytes.Contains(content, []byte(`"execution_state"`)) && bytes.Contains(content, []byte(`"idle"`)) {
 			return nil
 		}
 	}

@@ -100,7 +100,8 @@ type scale struct {
 	streams, copies       int // rounds of moving size bytes
 	crowd, crowds         int // execs at once, rounds of that
 	listed, lists         int // processes to list, rounds of that
-	executions            int
+	executions, prints    int
+	contexts, alive       int // rounds of a new context, kernels at once
 	starts, stats         int
 	entries, folderRounds int // entries of a listed folder, rounds of that
 	treeFiles, treeRounds int // files of a copied tree, rounds of that
@@ -108,10 +109,10 @@ type scale struct {
 
 var (
 	fullScale = scale{execs: 400, commands: 40, streams: 5, copies: 5, crowd: 100, crowds: 9, listed: 1000, lists: 40,
-		executions: 200, starts: 20, stats: 3000, entries: 100_000, folderRounds: 7,
+		executions: 200, prints: 3, contexts: 8, alive: 6, starts: 20, stats: 3000, entries: 100_000, folderRounds: 7,
 		treeFiles: 10_000, treeRounds: 7}
 	quickScale = scale{execs: 3, commands: 2, streams: 1, copies: 1, crowd: 5, crowds: 1, listed: 5, lists: 2,
-		executions: 2, starts: 2, stats: 3, entries: 300, folderRounds: 1,
+		executions: 2, prints: 1, contexts: 1, alive: 2, starts: 2, stats: 3, entries: 300, folderRounds: 1,
 		treeFiles: 150, treeRounds: 1}
 )
 
@@ -154,6 +155,8 @@ var measures = []struct {
 	{"file-list", measureFileList},
 	{"file-tree", measureFileTree},
 	{"execute", measureExecute},
+	{"print", measurePrint},
+	{"context", measureContext},
 	{"start", measureStart},
 	{"size", measureSize},
 }
