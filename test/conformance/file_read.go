@@ -79,8 +79,23 @@ func (g statCases) LinkIsDescribedOrFollowed(t *testing.T) {
 }
 
 func (g statCases) LinksOfProcAreNotFollowed(t *testing.T) {
-	_, err := g.file.Stat(within(t), &pb.StatRequest{Path: []byte("/proc/self/exe"), FollowLinks: true})
+	pid := g.start(t, command("sleep", "1000")).GetPid()
+	_, err := g.file.Stat(within(t), &pb.StatRequest{Path: fmt.Appendf(nil, "/proc/%d/exe", pid), FollowLinks: true})
 	wantRefusal(t, err, refusal{code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_LINK_REFUSED})
+}
+
+// Of guestd's own folder of /proc root alone learns what links there are.
+func (g statCases) LinksOfGuestdItselfAreNotFollowed(t *testing.T) {
+	g.needRoot(t)
+	for user, want := range map[string]refusal{
+		"root":  {code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_LINK_REFUSED},
+		"65534": {code: codes.PermissionDenied, errno: "EACCES"},
+	} {
+		for _, link := range []string{"exe", "cwd", "root", "fd/0"} {
+			_, err := g.file.Stat(within(t), &pb.StatRequest{User: user, Path: []byte("/proc/self/" + link), FollowLinks: true})
+			wantRefusal(t, err, want)
+		}
+	}
 }
 
 func (g statCases) LinksInACircleAreTold(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"guestd.internal/client"
 	"guestd.internal/test/vm"
@@ -76,8 +77,14 @@ func treeIsKilled(t *testing.T, c *client.Client) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left in the tree's cgroup: %q, %v", left, err)
 	}
-	sleeping, err := c.Shell("cat /proc/[0-9]*/comm 2>/dev/null | grep -x sleep; true").Output(t.Context())
-	if err != nil || len(sleeping) > 0 {
-		t.Errorf("still there: %q, %v", sleeping, err)
+	// What was killed is a zombie for a moment, until its adoptive parent collects it.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		sleeping, err := c.Shell("cat /proc/[0-9]*/comm 2>/dev/null | grep -x sleep; true").Output(t.Context())
+		if err == nil && len(sleeping) == 0 {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("still there: %q, %v", sleeping, err)
+		}
 	}
 }
