@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,15 +62,15 @@ func (b *bench) startStockKernel() (_ *stockKernel, err error) {
 	return k, err
 }
 
-// awaitSocket returns when a kernel has made a socket.
+// awaitSocket returns when a kernel listens on a socket.
 func awaitSocket(path string) error {
 	const pause = time.Millisecond
 	for deadline := time.Now().Add(leanPatience); time.Now().Before(deadline); time.Sleep(pause) {
-		if _, err := os.Stat(path); err == nil {
-			return nil
+		if conn, err := net.Dial("unix", path); err == nil {
+			return conn.Close()
 		}
 	}
-	return fmt.Errorf("the stock kernel did not make %s", path)
+	return fmt.Errorf("the stock kernel does not listen on %s", path)
 }
 
 // stop ends the kernel and removes its folder.
