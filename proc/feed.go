@@ -118,6 +118,7 @@ func (in *input) advance(n int) bool {
 	}
 	in.queue.drop(n)
 	in.written += uint64(n)
+	in.growPipe()
 	close(in.room)
 	in.room = make(chan struct{})
 	if in.written-in.told < inputStep {
@@ -125,6 +126,23 @@ func (in *input) advance(n int) bool {
 	}
 	in.told = in.written
 	return true
+}
+
+// growPipe gives a stream of input that proves big a bigger pipe: whoever writes and
+// whoever reads are woken up less often.
+func (in *input) growPipe() {
+	if in.grown || in.terminal != nil || in.written < bigInput {
+		return
+	}
+	in.grown = true
+	raw, err := in.file.SyscallConn()
+	if err != nil {
+		return // closed meanwhile
+	}
+	_ = raw.Control(func(fd uintptr) {
+		// Refused over the user's limit for pipes: then it stays as it is.
+		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, inputPipe)
+	})
 }
 
 // finish closes a pipe whose end has come, and reports whether it did.

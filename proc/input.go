@@ -21,6 +21,10 @@ const (
 	inputPiece = 64 << 10
 	// inputStep is how often progress is told.
 	inputStep = 64 << 10
+
+	// bigInput is how much input a program has read that is worth a pipe of inputPipe.
+	bigInput  = 256 << 10
+	inputPipe = 1 << 20
 )
 
 var (
@@ -51,6 +55,7 @@ type input struct {
 	written     uint64 // bytes given to the program
 	told        uint64 // written, as progress was last called
 	writing     bool   // the goroutine is there
+	grown       bool   // the pipe was made bigger, or may not be
 	keys        []byte // to be typed before the queue; no client's bytes
 	closed      bool   // nothing is accepted any more
 	broken      bool   // and that is the program's doing

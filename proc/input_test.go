@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/spawn"
@@ -204,6 +206,31 @@ func TestInputToAProgramThatClosedItsStdinIsTold(t *testing.T) {
 	a.Close()
 	if err := p.Signal(syscall.SIGKILL, spawn.Tree); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A pipe of the usual size halves the speed of a gigabyte; each command's would be a waste.
+func TestPipeOfBigInputGrows(t *testing.T) {
+	table := newTable(t)
+	for size, want := range map[int]int{bigInput / 2: 64 << 10, 2 * bigInput: inputPipe} {
+		p, err := table.Start(t.Context(), withStdin(Spec{Args: []string{"cat"}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.WriteInput(within(t), 0, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the program has its input", func() bool { return !p.input.lost() })
+		raw, err := p.input.file.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var capacity int
+		var failed error
+		err = raw.Control(func(fd uintptr) { capacity, failed = unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0) })
+		if err != nil || failed != nil || capacity != want {
+			t.Errorf("after %d bytes the pipe has %d, want %d: %v, %v", size, capacity, want, err, failed)
+		}
 	}
 }
 
