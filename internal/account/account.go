@@ -184,19 +184,23 @@ func processIdentity() (identity, error) {
 // Current is whoever this process runs as: its effective ids and its groups as
 // the kernel has them, with the name, home and shell of that uid's entry.
 func (db *DB) Current() (Account, error) {
-	t, err := db.load()
-	if err != nil {
-		return Account{}, err
-	}
 	id, err := db.process()
 	if err != nil {
 		return Account{}, err
 	}
+	t, err := db.load()
+	if err != nil {
+		return Account{}, err
+	}
+	return t.current(id), nil
+}
+
+func (t *tables) current(id identity) Account {
 	entry, known := t.byUID[id.uid]
 	if !known {
 		entry = user{uid: id.uid, home: "/", shell: "/bin/sh"}
 	}
-	return entry.account(id.gid, id.groups), nil
+	return entry.account(id.gid, id.groups)
 }
 
 // Default is the user of a request that names none: the configured one; else
@@ -210,17 +214,15 @@ func (db *DB) Default(configured string) (Account, error) {
 	if err != nil {
 		return Account{}, err
 	}
-	if id.uid == 0 {
-		t, err := db.load()
-		if err != nil {
-			return Account{}, err
-		}
-		if _, ok := t.byName[defaultName]; ok {
-			acc, _ := t.lookup(defaultName)
-			return acc, nil
-		}
+	t, err := db.load()
+	if err != nil {
+		return Account{}, err
 	}
-	return db.Current()
+	if _, ok := t.byName[defaultName]; ok && id.uid == 0 {
+		acc, _ := t.lookup(defaultName)
+		return acc, nil
+	}
+	return t.current(id), nil
 }
 
 // Serve says as whom a request with the user spec runs; "" means

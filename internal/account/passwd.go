@@ -66,7 +66,7 @@ func Open(root string) *DB {
 	return &DB{
 		passwdPath: filepath.Join(root, "etc/passwd"),
 		groupPath:  filepath.Join(root, "etc/group"),
-		process:    processIdentity,
+		process:    sync.OnceValues(processIdentity), // guestd never changes whom it acts as
 	}
 }
 
