@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -63,7 +64,7 @@ func (c *wireConn) handshake(socketType string) error {
 	if err == nil && flags&flagCommand == 0 {
 		err = fmt.Errorf("%q instead of READY", body)
 	}
-	return err
+	return errors.Join(err, c.SetDeadline(time.Time{}))
 }
 
 // write sends one message by one system call.
