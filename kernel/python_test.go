@@ -152,6 +152,44 @@ func TestChartAndFrame(t *testing.T) {
 	}
 }
 
+// Charts of plotly and altair are JSON for a front end, with HTML beside it: as
+// they come, with the libraries' own types, whether the libraries are there or not.
+func TestChartsForFrontEnds(t *testing.T) {
+	cs := newContexts(t)
+	const specification = `{"data":[{"y":[1,2.5,null],"type":"scatter","name":"grüße"}],"layout":{"title":{"text":"<b>"}}}`
+	for _, mime := range []string{"application/vnd.plotly.v1+json", "application/vnd.vegalite.v4+json", "application/vnd.vega.v5+json"} {
+		out := mustOK(t, cs, fmt.Sprintf(`
+import json
+class Chart:
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {%q: json.loads(%q), 'text/html': '<div/>', 'text/plain': 'a chart'}, {%[1]q: {'embed_options': {}}}
+from IPython.display import display
+display(Chart())
+Chart()`, mime, specification))
+		if len(out.results) != 2 || out.results[0].Kind != Display || out.results[1].Kind != Main {
+			t.Fatalf("%s: %+v", mime, out.results)
+		}
+		for _, r := range out.results {
+			if r.part(mime) != specification || r.part("text/html") != "<div/>" || r.part("text/plain") != "a chart" || !strings.Contains(string(r.MetadataJSON), "embed_options") {
+				t.Errorf("%s: %+v", mime, r)
+			}
+		}
+	}
+	for library, code := range map[string]string{
+		"plotly": "import plotly.graph_objects\nplotly.graph_objects.Figure(plotly.graph_objects.Scatter(y=[1, 2]))",
+		"altair": "import altair, pandas\naltair.Chart(pandas.DataFrame({'a': [1], 'b': [2]})).mark_line().encode(x='a', y='b')",
+	} {
+		if !hasModule(t, cs, library) {
+			t.Logf("without %s (Debian: python3-%[1]s)", library)
+			continue
+		}
+		out := mustOK(t, cs, code)
+		if len(out.results) != 1 || out.results[0].part("text/html") == "" {
+			t.Errorf("%s: %+v", library, out.results)
+		}
+	}
+}
+
 func TestNothingIsLeftInTheNamespace(t *testing.T) {
 	cs := newContexts(t)
 	known := "{'In', 'Out', '_', '__', '___', '_dh', '_i', '_i1', '_ih', '_ii', '_iii', '_oh', 'exit', 'get_ipython', 'open', 'quit'}"

@@ -159,3 +159,23 @@ func TestRunOnATerminal(t *testing.T) {
 	s.await(t, "KeyboardInterrupt")
 	s.end(t, 1)
 }
+
+// Progress bars go back to the line's start and write over it: each as it comes, and nothing added.
+func TestRunRedrawsProgress(t *testing.T) {
+	g := startGuestWithPython(t)
+	const code = `
+import sys
+for n in (0, 50, 100):
+    sys.stderr.write(f'\r{n:3}%|' + '█' * (n // 10))
+    input()
+sys.stderr.write('\n')
+print('a\rb')`
+	g.run(t, "\n\n\n", "run", "-c", code).want(t, 0, "a\rb\n", "\r  0%|\r 50%|█████\r100%|██████████\n")
+	s := startSession(t, pty.Winsize{Rows: 24, Cols: 80}, "--target", g.target, "run", "-c", code)
+	for _, bar := range []string{"\r  0%|", "\r 50%|█████", "\r100%|██████████"} {
+		s.await(t, bar)
+		s.keys(t, "\r")
+	}
+	s.await(t, "a\rb")
+	s.end(t, 0)
+}
