@@ -10,8 +10,9 @@ import (
 	"guestd.internal/internal/account"
 )
 
-// MaxListDepth is how many levels of folders a listing goes down at most. Each
-// level holds a descriptor.
+// MaxListDepth is how many levels of folders a listing goes down at most: whoever
+// asks for as many wants all, and is told of each folder below which there may be
+// more (ErrTooDeep). Each level holds a descriptor.
 const MaxListDepth = 256
 
 // listBatch is how many entries are read in one stay on a worker thread.
@@ -43,7 +44,8 @@ type Entry struct {
 	Depth int // 1 for the listed folder's own entries
 	// Err says that the entry cannot be looked at further: a folder whose
 	// contents cannot be read (an entry of its own comes before it goes
-	// missing), or a file whose attributes cannot. The listing goes on.
+	// missing) or lie too deep, or a file whose attributes cannot be. The listing
+	// goes on.
 	Err error
 }
 
@@ -206,7 +208,11 @@ func (l *lister) visit(at *level, entry dirEntry) {
 	}
 	take, enter := l.filter.Match(below, out.Info.Type == TypeDirectory)
 	var sub *level
-	if enter && out.Err == nil && len(l.stack) < l.opts.Depth {
+	switch {
+	case !enter || out.Err != nil:
+	case len(l.stack) >= MaxListDepth:
+		out.Err = pathError("open", full, ErrTooDeep)
+	case len(l.stack) < l.opts.Depth:
 		fd, err := openListed(at.dir.fd, entry.name, l.acc)
 		if err != nil {
 			out.Err = pathError("open", full, err)

@@ -100,6 +100,27 @@ func TestListDepthHiddenFilter(t *testing.T) {
 	}
 }
 
+func TestListTellsWhatIsTooDeep(t *testing.T) {
+	f := newFixture(t)
+	f.deepTree("deep", MaxListDepth+5)
+	for depth, want := range map[int]int{MaxListDepth: 1, MaxListDepth - 1: 0} {
+		entries, told := f.list("deep", ListOptions{Depth: depth}), 0
+		for _, entry := range entries {
+			if entry.Err != nil {
+				wantErr(t, "the deepest", entry.Err, ErrTooDeep)
+				told++
+			}
+		}
+		if len(entries) != depth || told != want {
+			t.Errorf("depth %d: %d entries, %d of them too deep, want %d", depth, len(entries), told, want)
+		}
+	}
+	// What is wanted may lie there, whether the folder is wanted itself or not.
+	if entries := f.list("deep", ListOptions{Depth: MaxListDepth, Include: []string{"*.txt"}}); len(entries) != 1 || entries[0].Err == nil {
+		t.Errorf("with a glob: %v", entries)
+	}
+}
+
 func TestListFoldersComeRightBeforeTheirEntries(t *testing.T) {
 	f := newFixture(t)
 	f.tree("a/", "a/1", "a/2", "b/", "b/c/", "b/c/3", "b/4", "5")

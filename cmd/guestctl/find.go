@@ -99,10 +99,7 @@ func (s *finder) walk(ctx context.Context, c *client.Client, given string) error
 			if err := s.print(entry, shown); err != nil {
 				return err
 			}
-			if !s.tooDeep(root, entry) {
-				continue
-			}
-			err = fmt.Errorf("%s: too many levels down to enter it", quoteUnprintable(shown))
+			continue
 		}
 		if endsAll(ctx, err) {
 			return err
@@ -110,12 +107,6 @@ func (s *finder) walk(ctx context.Context, c *client.Client, given string) error
 		result = s.app.noteFailure(ctx, err, result)
 	}
 	return result
-}
-
-// tooDeep tells whether what is below an entry is missing though it was asked for.
-func (s *finder) tooDeep(root, entry *client.FileInfo) bool {
-	return s.flags.maxDepth == findDepth && entry.IsDir() &&
-		strings.Count(strings.TrimPrefix(entry.Path, strings.TrimSuffix(root.Path, "/")), "/") >= findDepth
 }
 
 // namesRoot tells whether a path that was given has a name that is wanted; guestd decides on those below it.

@@ -98,7 +98,7 @@ func TestFindTellsWhatIsTooDeep(t *testing.T) {
 	deep := strings.Repeat("d/", findDepth)
 	dir := plant(t, map[string]string{deep: ""})
 	out := g.run(t, "", "find", dir)
-	if out.code != 125 || strings.Count(out.stdout, "\n") != findDepth+1 || !strings.Contains(out.stderr, "too many levels") {
+	if out.code != 125 || strings.Count(out.stdout, "\n") != findDepth+1 || !strings.Contains(out.stderr, "nested too deeply") {
 		t.Errorf("exit code %d, %d lines, stderr %q", out.code, strings.Count(out.stdout, "\n"), out.stderr)
 	}
 	if out := g.run(t, "", "find", "-maxdepth", "255", dir+"/d"); out.code != 0 || strings.Count(out.stdout, "\n") != findDepth {
