@@ -130,7 +130,8 @@ func TestExtractTellsWhatItLeftOut(t *testing.T) {
 		t.Fatalf("%v, %v", summary, err)
 	}
 	failure := summary.GetFailures()[0]
-	if string(failure.GetPath()) != dir+"/out/../evil" || !strings.Contains(failure.GetMessage(), "leads out") || strings.Contains(failure.GetMessage(), "internal") {
+	if string(failure.GetPath()) != dir+"/out/../evil" || !strings.Contains(failure.GetMessage(), "leads out") || strings.Contains(failure.GetMessage(), "internal") ||
+		failure.GetReason() != guestdv1.ErrorReason_ERROR_REASON_OUTSIDE_DIRECTORY {
 		t.Errorf("the failure is %v", failure)
 	}
 }
@@ -171,7 +172,7 @@ func TestArchiveAndExtractErrorsOverTheAPI(t *testing.T) {
 		"no header":           {nil, nil, codes.InvalidArgument, "INVALID_FIELD"},
 		"no path":             {at(func(h *guestdv1.ExtractHeader) { h.Path = nil }), whole, codes.InvalidArgument, "INVALID_FIELD"},
 		"unknown compression": {at(func(h *guestdv1.ExtractHeader) { h.Compression = 77 }), whole, codes.InvalidArgument, "INVALID_FIELD"},
-		"truncated":           {at(func(*guestdv1.ExtractHeader) {}), whole[:700], codes.DataLoss, "CHECKSUM_MISMATCH"},
+		"truncated":           {at(func(*guestdv1.ExtractHeader) {}), whole[:700], codes.DataLoss, "ARCHIVE_DAMAGED"},
 		"too many bytes":      {at(func(h *guestdv1.ExtractHeader) { h.MaxBytes = &one }), whole, codes.ResourceExhausted, "LIMIT_REACHED"},
 		"too many entries":    {at(func(h *guestdv1.ExtractHeader) { h.MaxEntries = &one }), whole, codes.ResourceExhausted, "LIMIT_REACHED"},
 	} {

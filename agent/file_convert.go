@@ -47,10 +47,12 @@ func fileInfo(i fsapi.Info) *guestdv1.FileInfo {
 
 // fileFailure tells of one file of many in the words of the table of errors.
 func fileFailure(ctx context.Context, path string, err error) *guestdv1.FileFailure {
+	answer, _ := classify(err)
 	return &guestdv1.FileFailure{
 		Path:    []byte(path),
 		Errno:   errnoName(err),
 		Message: status.Convert(statusOf(ctx, err).Err()).Message(),
+		Reason:  answer.reason,
 	}
 }
 

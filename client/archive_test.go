@@ -143,7 +143,7 @@ func TestArchiveAndExtractErrors(t *testing.T) {
 		"a bad glob":           {archive(dir, &ArchiveOptions{Include: []string{"["}}), ErrInvalid},
 		"a bad compression":    {archive(dir, &ArchiveOptions{Compression: 9}), ErrInvalid},
 		"extract into a file":  {extract(dir+"/file", whole, nil), syscall.ENOTDIR},
-		"extract half":         {extract(dir, unended, nil), ErrChecksum},
+		"extract half":         {extract(dir, unended, nil), ErrArchive},
 		"extract without":      {extract(dir, whole, &ExtractOptions{NoReplace: true}), fs.ErrExist},
 		"a user of no text":    {extract(dir, whole, &ExtractOptions{User: "\xff"}), ErrInvalid},
 		"more than is allowed": {extract(dir, whole, &ExtractOptions{MaxEntries: &one}), nil},
@@ -158,7 +158,7 @@ func TestArchiveAndExtractErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Abort()
-	if _, err := io.Copy(w, strings.NewReader(strings.Repeat("no archive ", 10<<20))); !errors.Is(err, ErrChecksum) {
+	if _, err := io.Copy(w, strings.NewReader(strings.Repeat("no archive ", 10<<20))); !errors.Is(err, ErrArchive) {
 		t.Errorf("no archive gives %v", err)
 	}
 }

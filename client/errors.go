@@ -44,6 +44,12 @@ var (
 	ErrUnavailable = errors.New("guestd is unavailable")
 	// ErrChecksum: what arrived is not what was announced.
 	ErrChecksum = errors.New("checksum or size does not match")
+	// ErrArchive: what was sent to Extract is no archive, damaged, or cut.
+	ErrArchive = errors.New("the archive is damaged or incomplete")
+	// ErrOutside: an archive's entry would lie outside the directory.
+	ErrOutside = errors.New("leads out of the directory")
+	// ErrLimit: a limit of guestd's own is reached.
+	ErrLimit = errors.New("limit reached")
 )
 
 // Error is a call that guestd refused or that did not reach it. errors.Is finds in it Go's own
@@ -126,6 +132,9 @@ var meaningOfReason = map[string][]error{
 	"LANGUAGE_NOT_FOUND":      {ErrLanguageNotFound},
 	"DISK_FULL":               {syscall.ENOSPC},
 	"CHECKSUM_MISMATCH":       {ErrChecksum},
+	"ARCHIVE_DAMAGED":         {ErrArchive},
+	"OUTSIDE_DIRECTORY":       {ErrOutside},
+	"LIMIT_REACHED":           {ErrLimit},
 	"PERMISSION_DENIED":       {fs.ErrPermission},
 	"LINK_REFUSED":            {syscall.ELOOP},
 	"INPUT_CLOSED":            {syscall.EPIPE},

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"strings"
 	"syscall"
 
 	"google.golang.org/grpc/codes"
@@ -106,9 +107,11 @@ func yieldEntries(response *guestdv1.FileServiceListResponse, yield func(*FileIn
 }
 
 func failureError(f *guestdv1.FileFailure) error {
-	return &Error{
-		Code: codes.Unknown, Path: string(f.GetPath()), Errno: errnoOfSymbol[f.GetErrno()], Message: f.GetMessage(),
+	e := &Error{Code: codes.Unknown, Path: string(f.GetPath()), Errno: errnoOfSymbol[f.GetErrno()], Message: f.GetMessage()}
+	if name, known := guestdv1.ErrorReason_name[int32(f.GetReason())]; known && f.GetReason() != 0 {
+		e.Reason = strings.TrimPrefix(name, "ERROR_REASON_")
 	}
+	return e
 }
 
 // MkdirOptions says how a directory is made; nil means all defaults.

@@ -105,14 +105,20 @@ func (g extractCases) ArchivedTreeComesBackAsItWas(t *testing.T) {
 }
 
 func (g extractCases) NothingLandsOutside(t *testing.T) {
-	for name, list := range map[string][]member{
-		"dots":                  {regular("../victim/file", "evil")},
-		"dots inside":           {regular("a/../../victim/file", "evil")},
-		"absolute":              {regular("VICTIM/file", "evil")},
-		"through a link":        {linkMember(tar.TypeSymlink, "a", "../victim"), regular("a/file", "evil")},
-		"a link, then a folder": {linkMember(tar.TypeSymlink, "a", "../victim"), {&tar.Header{Typeflag: tar.TypeDir, Name: "a", Mode: 0o700}, ""}},
-		"a hard link":           {linkMember(tar.TypeLink, "a", "../victim/file"), regular("b", "x")},
+	const outside, noFolder = pb.ErrorReason_ERROR_REASON_OUTSIDE_DIRECTORY, pb.ErrorReason_ERROR_REASON_NOT_A_DIRECTORY
+	for name, c := range map[string]struct {
+		list   []member
+		reason pb.ErrorReason
+	}{
+		"dots":           {[]member{regular("../victim/file", "evil")}, outside},
+		"dots inside":    {[]member{regular("a/../../victim/file", "evil")}, outside},
+		"absolute":       {[]member{regular("VICTIM/file", "evil")}, outside},
+		"through a link": {[]member{linkMember(tar.TypeSymlink, "a", "../victim"), regular("a/file", "evil")}, noFolder},
+		"a link, then a folder": {[]member{linkMember(tar.TypeSymlink, "a", "../victim"),
+			{&tar.Header{Typeflag: tar.TypeDir, Name: "a", Mode: 0o700}, ""}}, noFolder},
+		"a hard link": {[]member{linkMember(tar.TypeLink, "a", "../victim/file"), regular("b", "x")}, outside},
 	} {
+		list := c.list
 		t.Run(name, func(t *testing.T) {
 			dir := g.folder(t)
 			g.put(t, dir+"/victim/file", "old")
@@ -121,8 +127,8 @@ func (g extractCases) NothingLandsOutside(t *testing.T) {
 				list[i].Name = strings.Replace(list[i].Name, "VICTIM", dir+"/victim", 1)
 			}
 			summary := g.unpack(t, into(dir+"/out"), craft(t, list...))
-			if summary.FailureCount != 1 || len(summary.Failures) != 1 || summary.Failures[0].Message == "" {
-				t.Errorf("summary %v, want one failure", summary)
+			if summary.FailureCount != 1 || len(summary.Failures) != 1 || summary.Failures[0].Message == "" || summary.Failures[0].Reason != c.reason {
+				t.Errorf("summary %v, want one failure, %v", summary, c.reason)
 			}
 			g.wantContents(t, dir+"/victim/file", "old")
 			if after := g.stat(t, dir+"/victim"); after.Mode != before.Mode || !after.ModifyTime.AsTime().Equal(before.ModifyTime.AsTime()) {
@@ -189,7 +195,7 @@ func (g extractCases) DamagedStreamIsDataLossAndWholeFilesStay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := g.folder(t)
 			_, err := g.extract(within(t), into(dir), stream)
-			wantRefusal(t, err, refusal{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_CHECKSUM_MISMATCH})
+			wantRefusal(t, err, refusal{code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_ARCHIVE_DAMAGED})
 			for _, file := range []string{"a", "b"} {
 				if g.exists(t, dir+"/"+file) {
 					g.wantContents(t, dir+"/"+file, map[string]string{"a": "first", "b": strings.Repeat("x", 5000)}[file])

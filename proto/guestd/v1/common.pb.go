@@ -141,6 +141,11 @@ const (
 	// INVALID_ARGUMENT: a name in the path that metadata "path" tells, or a link's target, is longer than the guest's kernel or file
 	// system takes (ENAMETOOLONG).
 	ErrorReason_ERROR_REASON_NAME_TOO_LONG ErrorReason = 39
+	// DATA_LOSS: what was sent to Extract is no archive of a kind that is served, is damaged, or ends too early.
+	ErrorReason_ERROR_REASON_ARCHIVE_DAMAGED ErrorReason = 40
+	// FAILED_PRECONDITION: an archive's entry, or the target of its hard link, would lie outside the directory: its name is absolute
+	// or has ".." in it. Told of single entries, in a FileFailure; one that lies behind a link is LINK_REFUSED or NOT_A_DIRECTORY.
+	ErrorReason_ERROR_REASON_OUTSIDE_DIRECTORY ErrorReason = 41
 )
 
 // Enum value maps for ErrorReason.
@@ -186,6 +191,8 @@ var (
 		37: "ERROR_REASON_NO_INPUT_REQUEST",
 		38: "ERROR_REASON_STALLED",
 		39: "ERROR_REASON_NAME_TOO_LONG",
+		40: "ERROR_REASON_ARCHIVE_DAMAGED",
+		41: "ERROR_REASON_OUTSIDE_DIRECTORY",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":             0,
@@ -228,6 +235,8 @@ var (
 		"ERROR_REASON_NO_INPUT_REQUEST":        37,
 		"ERROR_REASON_STALLED":                 38,
 		"ERROR_REASON_NAME_TOO_LONG":           39,
+		"ERROR_REASON_ARCHIVE_DAMAGED":         40,
+		"ERROR_REASON_OUTSIDE_DIRECTORY":       41,
 	}
 )
 
@@ -330,8 +339,7 @@ const file_guestd_v1_common_proto_rawDesc = "" +
 	"\x06EnvVar\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x14\n" +
-	"\x05unset\x18\x03 \x01(\bR\x05unset*\xcf\n" +
-	"\n" +
+	"\x05unset\x18\x03 \x01(\bR\x05unset*\x95\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eERROR_REASON_COMMAND_NOT_FOUND\x10\x01\x12'\n" +
@@ -373,7 +381,9 @@ const file_guestd_v1_common_proto_rawDesc = "" +
 	"\"ERROR_REASON_READ_ONLY_FILE_SYSTEM\x10$\x12!\n" +
 	"\x1dERROR_REASON_NO_INPUT_REQUEST\x10%\x12\x18\n" +
 	"\x14ERROR_REASON_STALLED\x10&\x12\x1e\n" +
-	"\x1aERROR_REASON_NAME_TOO_LONG\x10'B*Z(guestd.internal/proto/guestd/v1;guestdv1b\x06proto3"
+	"\x1aERROR_REASON_NAME_TOO_LONG\x10'\x12 \n" +
+	"\x1cERROR_REASON_ARCHIVE_DAMAGED\x10(\x12\"\n" +
+	"\x1eERROR_REASON_OUTSIDE_DIRECTORY\x10)B*Z(guestd.internal/proto/guestd/v1;guestdv1b\x06proto3"
 
 var (
 	file_guestd_v1_common_proto_rawDescOnce sync.Once

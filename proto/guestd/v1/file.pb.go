@@ -152,7 +152,11 @@ func (WritePlacement) EnumDescriptor() ([]byte, []int) {
 	return file_guestd_v1_file_proto_rawDescGZIP(), []int{1}
 }
 
-// WatchKind is what happened to a file.
+// WatchKind is what happened to a file. Who applies the events in order to a picture of the tree has its names exactly: CREATED and
+// RENAMED put a file in the place of what may be there, REMOVED takes it away with all below it, if it is there. Nothing else needs
+// to be tolerated but in one case: two files that exchange their names at one stroke (RENAME_EXCHANGE) cannot be told from two
+// renames. They are told as a rename of one over the other and a creation in the old place, or as removals and creations, of which
+// a removal may come twice.
 type WatchKind int32
 
 const (
@@ -166,7 +170,7 @@ const (
 	WatchKind_WATCH_KIND_WRITE_CLOSED WatchKind = 3
 	// It disappeared: removed, or moved out of what is watched.
 	WatchKind_WATCH_KIND_REMOVED WatchKind = 4
-	// It has a new path within what is watched.
+	// It has a new path within what is watched, with all below it, in the place of what was there.
 	WatchKind_WATCH_KIND_RENAMED WatchKind = 5
 	// Mode, owner, times, links or extended attributes changed.
 	WatchKind_WATCH_KIND_ATTRIBUTES WatchKind = 6
@@ -643,7 +647,8 @@ type FileServiceListRequest struct {
 	// The directory; a link to one is followed.
 	Path []byte `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// Levels below the directory, at most 256: 1 (also said by 0) is its entries, 2 those of its subdirectories too, and so on.
-	// Links to directories are never entered.
+	// Links to directories are never entered. With 256 each directory of the last level, whose entries are left out, comes with a
+	// failure that says so (LIMIT_REACHED).
 	Depth uint32 `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"`
 	// Leave out entries whose name begins with a dot, and what is below them.
 	SkipHidden bool `protobuf:"varint,4,opt,name=skip_hidden,json=skipHidden,proto3" json:"skip_hidden,omitempty"`
@@ -783,7 +788,9 @@ type FileFailure struct {
 	// The kernel's symbol, e.g. "EACCES".
 	Errno string `protobuf:"bytes,2,opt,name=errno,proto3" json:"errno,omitempty"`
 	// What went wrong, for people.
-	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// Why, as a call's error says it in its ErrorInfo; may be unspecified.
+	Reason        ErrorReason `protobuf:"varint,4,opt,name=reason,proto3,enum=guestd.v1.ErrorReason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -837,6 +844,13 @@ func (x *FileFailure) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *FileFailure) GetReason() ErrorReason {
+	if x != nil {
+		return x.Reason
+	}
+	return ErrorReason_ERROR_REASON_UNSPECIFIED
 }
 
 // FileServiceListResponse is one message from List.
@@ -933,7 +947,7 @@ type FileServiceListResponse_Entries struct {
 }
 
 type FileServiceListResponse_Failure struct {
-	// A subdirectory that could not be read, or an entry that could not be looked at.
+	// A subdirectory that could not be read or lies too deep, or an entry that could not be looked at.
 	Failure *FileFailure `protobuf:"bytes,3,opt,name=failure,proto3,oneof"`
 }
 
@@ -4023,7 +4037,7 @@ var File_guestd_v1_file_proto protoreflect.FileDescriptor
 
 const file_guestd_v1_file_proto_rawDesc = "" +
 	"\n" +
-	"\x14guestd/v1/file.proto\x12\tguestd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcc\x04\n" +
+	"\x14guestd/v1/file.proto\x12\tguestd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16guestd/v1/common.proto\"\xcc\x04\n" +
 	"\bFileInfo\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12'\n" +
 	"\x04type\x18\x02 \x01(\x0e2\x13.guestd.v1.FileTypeR\x04type\x12\x12\n" +
@@ -4064,11 +4078,12 @@ const file_guestd_v1_file_proto_rawDesc = "" +
 	"\ainclude\x18\x05 \x03(\fR\ainclude\x12\x18\n" +
 	"\aexclude\x18\x06 \x03(\fR\aexclude\"<\n" +
 	"\vFileEntries\x12-\n" +
-	"\aentries\x18\x01 \x03(\v2\x13.guestd.v1.FileInfoR\aentries\"Q\n" +
+	"\aentries\x18\x01 \x03(\v2\x13.guestd.v1.FileInfoR\aentries\"\x81\x01\n" +
 	"\vFileFailure\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x14\n" +
 	"\x05errno\x18\x02 \x01(\tR\x05errno\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xbf\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
+	"\x06reason\x18\x04 \x01(\x0e2\x16.guestd.v1.ErrorReasonR\x06reason\"\xbf\x01\n" +
 	"\x17FileServiceListResponse\x123\n" +
 	"\tdirectory\x18\x01 \x01(\v2\x13.guestd.v1.FileInfoH\x00R\tdirectory\x122\n" +
 	"\aentries\x18\x02 \x01(\v2\x16.guestd.v1.FileEntriesH\x00R\aentries\x122\n" +
@@ -4428,6 +4443,7 @@ var file_guestd_v1_file_proto_goTypes = []any{
 	(*SearchSummary)(nil),           // 50: guestd.v1.SearchSummary
 	(*SearchResponse)(nil),          // 51: guestd.v1.SearchResponse
 	(*timestamppb.Timestamp)(nil),   // 52: google.protobuf.Timestamp
+	(ErrorReason)(0),                // 53: guestd.v1.ErrorReason
 }
 var file_guestd_v1_file_proto_depIdxs = []int32{
 	0,  // 0: guestd.v1.FileInfo.type:type_name -> guestd.v1.FileType
@@ -4438,84 +4454,85 @@ var file_guestd_v1_file_proto_depIdxs = []int32{
 	0,  // 5: guestd.v1.FileInfo.target_type:type_name -> guestd.v1.FileType
 	5,  // 6: guestd.v1.StatResponse.info:type_name -> guestd.v1.FileInfo
 	5,  // 7: guestd.v1.FileEntries.entries:type_name -> guestd.v1.FileInfo
-	5,  // 8: guestd.v1.FileServiceListResponse.directory:type_name -> guestd.v1.FileInfo
-	9,  // 9: guestd.v1.FileServiceListResponse.entries:type_name -> guestd.v1.FileEntries
-	10, // 10: guestd.v1.FileServiceListResponse.failure:type_name -> guestd.v1.FileFailure
-	5,  // 11: guestd.v1.ReadHeader.info:type_name -> guestd.v1.FileInfo
-	13, // 12: guestd.v1.ReadResponse.header:type_name -> guestd.v1.ReadHeader
-	14, // 13: guestd.v1.ReadResponse.data:type_name -> guestd.v1.FileData
-	1,  // 14: guestd.v1.WriteHeader.placement:type_name -> guestd.v1.WritePlacement
-	16, // 15: guestd.v1.WriteRequest.header:type_name -> guestd.v1.WriteHeader
-	5,  // 16: guestd.v1.WriteResponse.info:type_name -> guestd.v1.FileInfo
-	5,  // 17: guestd.v1.MakeDirResponse.info:type_name -> guestd.v1.FileInfo
-	5,  // 18: guestd.v1.MoveResponse.info:type_name -> guestd.v1.FileInfo
-	5,  // 19: guestd.v1.CopyResponse.info:type_name -> guestd.v1.FileInfo
-	5,  // 20: guestd.v1.LinkResponse.info:type_name -> guestd.v1.FileInfo
-	52, // 21: guestd.v1.SetAttributesRequest.modify_time:type_name -> google.protobuf.Timestamp
-	52, // 22: guestd.v1.SetAttributesRequest.access_time:type_name -> google.protobuf.Timestamp
-	29, // 23: guestd.v1.SetAttributesRequest.set_attributes:type_name -> guestd.v1.ExtendedAttribute
-	5,  // 24: guestd.v1.SetAttributesResponse.info:type_name -> guestd.v1.FileInfo
-	2,  // 25: guestd.v1.WatchEvent.kind:type_name -> guestd.v1.WatchKind
-	0,  // 26: guestd.v1.WatchEvent.type:type_name -> guestd.v1.FileType
-	52, // 27: guestd.v1.WatchEvent.time:type_name -> google.protobuf.Timestamp
-	5,  // 28: guestd.v1.WatchHeader.root:type_name -> guestd.v1.FileInfo
-	3,  // 29: guestd.v1.WatchEnded.reason:type_name -> guestd.v1.WatchEndReason
-	34, // 30: guestd.v1.WatchResponse.watching:type_name -> guestd.v1.WatchHeader
-	33, // 31: guestd.v1.WatchResponse.change:type_name -> guestd.v1.WatchEvent
-	35, // 32: guestd.v1.WatchResponse.overflow:type_name -> guestd.v1.WatchOverflow
-	36, // 33: guestd.v1.WatchResponse.ended:type_name -> guestd.v1.WatchEnded
-	4,  // 34: guestd.v1.ArchiveRequest.compression:type_name -> guestd.v1.Compression
-	5,  // 35: guestd.v1.ArchiveHeader.root:type_name -> guestd.v1.FileInfo
-	10, // 36: guestd.v1.TreeSummary.failures:type_name -> guestd.v1.FileFailure
-	39, // 37: guestd.v1.ArchiveResponse.header:type_name -> guestd.v1.ArchiveHeader
-	14, // 38: guestd.v1.ArchiveResponse.data:type_name -> guestd.v1.FileData
-	40, // 39: guestd.v1.ArchiveResponse.summary:type_name -> guestd.v1.TreeSummary
-	4,  // 40: guestd.v1.ExtractHeader.compression:type_name -> guestd.v1.Compression
-	42, // 41: guestd.v1.ExtractRequest.header:type_name -> guestd.v1.ExtractHeader
-	40, // 42: guestd.v1.ExtractResponse.summary:type_name -> guestd.v1.TreeSummary
-	5,  // 43: guestd.v1.SearchHeader.root:type_name -> guestd.v1.FileInfo
-	0,  // 44: guestd.v1.SearchMatch.type:type_name -> guestd.v1.FileType
-	47, // 45: guestd.v1.SearchMatch.line:type_name -> guestd.v1.SearchLine
-	48, // 46: guestd.v1.SearchMatch.ranges:type_name -> guestd.v1.ByteRange
-	47, // 47: guestd.v1.SearchMatch.before:type_name -> guestd.v1.SearchLine
-	47, // 48: guestd.v1.SearchMatch.after:type_name -> guestd.v1.SearchLine
-	10, // 49: guestd.v1.SearchSummary.failures:type_name -> guestd.v1.FileFailure
-	46, // 50: guestd.v1.SearchResponse.header:type_name -> guestd.v1.SearchHeader
-	49, // 51: guestd.v1.SearchResponse.match:type_name -> guestd.v1.SearchMatch
-	50, // 52: guestd.v1.SearchResponse.summary:type_name -> guestd.v1.SearchSummary
-	6,  // 53: guestd.v1.FileService.Stat:input_type -> guestd.v1.StatRequest
-	8,  // 54: guestd.v1.FileService.List:input_type -> guestd.v1.FileServiceListRequest
-	12, // 55: guestd.v1.FileService.Read:input_type -> guestd.v1.ReadRequest
-	17, // 56: guestd.v1.FileService.Write:input_type -> guestd.v1.WriteRequest
-	19, // 57: guestd.v1.FileService.MakeDir:input_type -> guestd.v1.MakeDirRequest
-	21, // 58: guestd.v1.FileService.Remove:input_type -> guestd.v1.RemoveRequest
-	23, // 59: guestd.v1.FileService.Move:input_type -> guestd.v1.MoveRequest
-	25, // 60: guestd.v1.FileService.Copy:input_type -> guestd.v1.CopyRequest
-	27, // 61: guestd.v1.FileService.Link:input_type -> guestd.v1.LinkRequest
-	30, // 62: guestd.v1.FileService.SetAttributes:input_type -> guestd.v1.SetAttributesRequest
-	32, // 63: guestd.v1.FileService.Watch:input_type -> guestd.v1.WatchRequest
-	38, // 64: guestd.v1.FileService.Archive:input_type -> guestd.v1.ArchiveRequest
-	43, // 65: guestd.v1.FileService.Extract:input_type -> guestd.v1.ExtractRequest
-	45, // 66: guestd.v1.FileService.Search:input_type -> guestd.v1.SearchRequest
-	7,  // 67: guestd.v1.FileService.Stat:output_type -> guestd.v1.StatResponse
-	11, // 68: guestd.v1.FileService.List:output_type -> guestd.v1.FileServiceListResponse
-	15, // 69: guestd.v1.FileService.Read:output_type -> guestd.v1.ReadResponse
-	18, // 70: guestd.v1.FileService.Write:output_type -> guestd.v1.WriteResponse
-	20, // 71: guestd.v1.FileService.MakeDir:output_type -> guestd.v1.MakeDirResponse
-	22, // 72: guestd.v1.FileService.Remove:output_type -> guestd.v1.RemoveResponse
-	24, // 73: guestd.v1.FileService.Move:output_type -> guestd.v1.MoveResponse
-	26, // 74: guestd.v1.FileService.Copy:output_type -> guestd.v1.CopyResponse
-	28, // 75: guestd.v1.FileService.Link:output_type -> guestd.v1.LinkResponse
-	31, // 76: guestd.v1.FileService.SetAttributes:output_type -> guestd.v1.SetAttributesResponse
-	37, // 77: guestd.v1.FileService.Watch:output_type -> guestd.v1.WatchResponse
-	41, // 78: guestd.v1.FileService.Archive:output_type -> guestd.v1.ArchiveResponse
-	44, // 79: guestd.v1.FileService.Extract:output_type -> guestd.v1.ExtractResponse
-	51, // 80: guestd.v1.FileService.Search:output_type -> guestd.v1.SearchResponse
-	67, // [67:81] is the sub-list for method output_type
-	53, // [53:67] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	53, // 8: guestd.v1.FileFailure.reason:type_name -> guestd.v1.ErrorReason
+	5,  // 9: guestd.v1.FileServiceListResponse.directory:type_name -> guestd.v1.FileInfo
+	9,  // 10: guestd.v1.FileServiceListResponse.entries:type_name -> guestd.v1.FileEntries
+	10, // 11: guestd.v1.FileServiceListResponse.failure:type_name -> guestd.v1.FileFailure
+	5,  // 12: guestd.v1.ReadHeader.info:type_name -> guestd.v1.FileInfo
+	13, // 13: guestd.v1.ReadResponse.header:type_name -> guestd.v1.ReadHeader
+	14, // 14: guestd.v1.ReadResponse.data:type_name -> guestd.v1.FileData
+	1,  // 15: guestd.v1.WriteHeader.placement:type_name -> guestd.v1.WritePlacement
+	16, // 16: guestd.v1.WriteRequest.header:type_name -> guestd.v1.WriteHeader
+	5,  // 17: guestd.v1.WriteResponse.info:type_name -> guestd.v1.FileInfo
+	5,  // 18: guestd.v1.MakeDirResponse.info:type_name -> guestd.v1.FileInfo
+	5,  // 19: guestd.v1.MoveResponse.info:type_name -> guestd.v1.FileInfo
+	5,  // 20: guestd.v1.CopyResponse.info:type_name -> guestd.v1.FileInfo
+	5,  // 21: guestd.v1.LinkResponse.info:type_name -> guestd.v1.FileInfo
+	52, // 22: guestd.v1.SetAttributesRequest.modify_time:type_name -> google.protobuf.Timestamp
+	52, // 23: guestd.v1.SetAttributesRequest.access_time:type_name -> google.protobuf.Timestamp
+	29, // 24: guestd.v1.SetAttributesRequest.set_attributes:type_name -> guestd.v1.ExtendedAttribute
+	5,  // 25: guestd.v1.SetAttributesResponse.info:type_name -> guestd.v1.FileInfo
+	2,  // 26: guestd.v1.WatchEvent.kind:type_name -> guestd.v1.WatchKind
+	0,  // 27: guestd.v1.WatchEvent.type:type_name -> guestd.v1.FileType
+	52, // 28: guestd.v1.WatchEvent.time:type_name -> google.protobuf.Timestamp
+	5,  // 29: guestd.v1.WatchHeader.root:type_name -> guestd.v1.FileInfo
+	3,  // 30: guestd.v1.WatchEnded.reason:type_name -> guestd.v1.WatchEndReason
+	34, // 31: guestd.v1.WatchResponse.watching:type_name -> guestd.v1.WatchHeader
+	33, // 32: guestd.v1.WatchResponse.change:type_name -> guestd.v1.WatchEvent
+	35, // 33: guestd.v1.WatchResponse.overflow:type_name -> guestd.v1.WatchOverflow
+	36, // 34: guestd.v1.WatchResponse.ended:type_name -> guestd.v1.WatchEnded
+	4,  // 35: guestd.v1.ArchiveRequest.compression:type_name -> guestd.v1.Compression
+	5,  // 36: guestd.v1.ArchiveHeader.root:type_name -> guestd.v1.FileInfo
+	10, // 37: guestd.v1.TreeSummary.failures:type_name -> guestd.v1.FileFailure
+	39, // 38: guestd.v1.ArchiveResponse.header:type_name -> guestd.v1.ArchiveHeader
+	14, // 39: guestd.v1.ArchiveResponse.data:type_name -> guestd.v1.FileData
+	40, // 40: guestd.v1.ArchiveResponse.summary:type_name -> guestd.v1.TreeSummary
+	4,  // 41: guestd.v1.ExtractHeader.compression:type_name -> guestd.v1.Compression
+	42, // 42: guestd.v1.ExtractRequest.header:type_name -> guestd.v1.ExtractHeader
+	40, // 43: guestd.v1.ExtractResponse.summary:type_name -> guestd.v1.TreeSummary
+	5,  // 44: guestd.v1.SearchHeader.root:type_name -> guestd.v1.FileInfo
+	0,  // 45: guestd.v1.SearchMatch.type:type_name -> guestd.v1.FileType
+	47, // 46: guestd.v1.SearchMatch.line:type_name -> guestd.v1.SearchLine
+	48, // 47: guestd.v1.SearchMatch.ranges:type_name -> guestd.v1.ByteRange
+	47, // 48: guestd.v1.SearchMatch.before:type_name -> guestd.v1.SearchLine
+	47, // 49: guestd.v1.SearchMatch.after:type_name -> guestd.v1.SearchLine
+	10, // 50: guestd.v1.SearchSummary.failures:type_name -> guestd.v1.FileFailure
+	46, // 51: guestd.v1.SearchResponse.header:type_name -> guestd.v1.SearchHeader
+	49, // 52: guestd.v1.SearchResponse.match:type_name -> guestd.v1.SearchMatch
+	50, // 53: guestd.v1.SearchResponse.summary:type_name -> guestd.v1.SearchSummary
+	6,  // 54: guestd.v1.FileService.Stat:input_type -> guestd.v1.StatRequest
+	8,  // 55: guestd.v1.FileService.List:input_type -> guestd.v1.FileServiceListRequest
+	12, // 56: guestd.v1.FileService.Read:input_type -> guestd.v1.ReadRequest
+	17, // 57: guestd.v1.FileService.Write:input_type -> guestd.v1.WriteRequest
+	19, // 58: guestd.v1.FileService.MakeDir:input_type -> guestd.v1.MakeDirRequest
+	21, // 59: guestd.v1.FileService.Remove:input_type -> guestd.v1.RemoveRequest
+	23, // 60: guestd.v1.FileService.Move:input_type -> guestd.v1.MoveRequest
+	25, // 61: guestd.v1.FileService.Copy:input_type -> guestd.v1.CopyRequest
+	27, // 62: guestd.v1.FileService.Link:input_type -> guestd.v1.LinkRequest
+	30, // 63: guestd.v1.FileService.SetAttributes:input_type -> guestd.v1.SetAttributesRequest
+	32, // 64: guestd.v1.FileService.Watch:input_type -> guestd.v1.WatchRequest
+	38, // 65: guestd.v1.FileService.Archive:input_type -> guestd.v1.ArchiveRequest
+	43, // 66: guestd.v1.FileService.Extract:input_type -> guestd.v1.ExtractRequest
+	45, // 67: guestd.v1.FileService.Search:input_type -> guestd.v1.SearchRequest
+	7,  // 68: guestd.v1.FileService.Stat:output_type -> guestd.v1.StatResponse
+	11, // 69: guestd.v1.FileService.List:output_type -> guestd.v1.FileServiceListResponse
+	15, // 70: guestd.v1.FileService.Read:output_type -> guestd.v1.ReadResponse
+	18, // 71: guestd.v1.FileService.Write:output_type -> guestd.v1.WriteResponse
+	20, // 72: guestd.v1.FileService.MakeDir:output_type -> guestd.v1.MakeDirResponse
+	22, // 73: guestd.v1.FileService.Remove:output_type -> guestd.v1.RemoveResponse
+	24, // 74: guestd.v1.FileService.Move:output_type -> guestd.v1.MoveResponse
+	26, // 75: guestd.v1.FileService.Copy:output_type -> guestd.v1.CopyResponse
+	28, // 76: guestd.v1.FileService.Link:output_type -> guestd.v1.LinkResponse
+	31, // 77: guestd.v1.FileService.SetAttributes:output_type -> guestd.v1.SetAttributesResponse
+	37, // 78: guestd.v1.FileService.Watch:output_type -> guestd.v1.WatchResponse
+	41, // 79: guestd.v1.FileService.Archive:output_type -> guestd.v1.ArchiveResponse
+	44, // 80: guestd.v1.FileService.Extract:output_type -> guestd.v1.ExtractResponse
+	51, // 81: guestd.v1.FileService.Search:output_type -> guestd.v1.SearchResponse
+	68, // [68:82] is the sub-list for method output_type
+	54, // [54:68] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_guestd_v1_file_proto_init() }
@@ -4523,6 +4540,7 @@ func file_guestd_v1_file_proto_init() {
 	if File_guestd_v1_file_proto != nil {
 		return
 	}
+	file_guestd_v1_common_proto_init()
 	file_guestd_v1_file_proto_msgTypes[6].OneofWrappers = []any{
 		(*FileServiceListResponse_Directory)(nil),
 		(*FileServiceListResponse_Entries)(nil),

@@ -69,7 +69,9 @@ type FileServiceClient interface {
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// Archive sends a tree as a tar stream. The first answer is `header`, the last is `summary`.
 	Archive(ctx context.Context, in *ArchiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ArchiveResponse], error)
-	// Extract unpacks a tar stream below a directory and never outside it. The first request is `header`.
+	// Extract unpacks a tar stream below a directory and never outside it. The first request is `header`. An entry that cannot be
+	// unpacked is told in the summary (of one that would lie outside, OUTSIDE_DIRECTORY), and the rest goes on; a stream that is no
+	// archive, damaged or cut ends the call (ARCHIVE_DAMAGED).
 	Extract(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ExtractRequest, ExtractResponse], error)
 	// Search finds files by name and lines by content. The first answer is `header`, the last is `summary`.
 	Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SearchResponse], error)
@@ -308,7 +310,9 @@ type FileServiceServer interface {
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// Archive sends a tree as a tar stream. The first answer is `header`, the last is `summary`.
 	Archive(*ArchiveRequest, grpc.ServerStreamingServer[ArchiveResponse]) error
-	// Extract unpacks a tar stream below a directory and never outside it. The first request is `header`.
+	// Extract unpacks a tar stream below a directory and never outside it. The first request is `header`. An entry that cannot be
+	// unpacked is told in the summary (of one that would lie outside, OUTSIDE_DIRECTORY), and the rest goes on; a stream that is no
+	// archive, damaged or cut ends the call (ARCHIVE_DAMAGED).
 	Extract(grpc.ClientStreamingServer[ExtractRequest, ExtractResponse]) error
 	// Search finds files by name and lines by content. The first answer is `header`, the last is `summary`.
 	Search(*SearchRequest, grpc.ServerStreamingServer[SearchResponse]) error
