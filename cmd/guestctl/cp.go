@@ -45,7 +45,10 @@ rest is copied, and the exit code is 125. A hyphen with -r is a tar stream: a di
 as tar on stdout, or tar, gzip or zstd from stdin unpacked in the guest. Nothing that a guest sends
 lands outside the destination; owners, devices, FIFOs, set-uid and set-gid bits are not taken over.
 
-Where both paths are the guest's it copies by itself, sharing contents where its file system can.`,
+Where both paths are the guest's it copies by itself, sharing contents where its file system can.
+
+--json prints one object with the copy's path, its entries, their bytes, and how many failures there
+were.`,
 		Example: `  guestctl cp report.csv :/srv/data/
   guestctl cp :/var/log/syslog .
   guestctl cp -r src :
@@ -58,6 +61,9 @@ Where both paths are the guest's it copies by itself, sharing contents where its
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(args[0], args[1]); err != nil {
 				return err
+			}
+			if a.json && args[1] == "-" {
+				return errors.New("--json has no place on a stdout that gets the copy")
 			}
 			if f.recursive {
 				return a.cpTree(cmd.Context(), f, args[0], args[1])
@@ -139,8 +145,11 @@ func (a *app) upload(ctx context.Context, f cpFlags, source, destination string)
 	}
 	bar := a.newProgress(path.Base(destination), size, f.quiet)
 	defer bar.end()
-	_, err = upload(ctx, c, bar.reader(file), destination, options)
-	return err
+	written, err := upload(ctx, c, bar.reader(file), destination, options)
+	if err != nil {
+		return err
+	}
+	return a.printCopied(&copied{path: written.Info.Path, entries: 1, bytes: written.Bytes})
 }
 
 // openSource opens what is copied; "-" is stdin, which has no info.
@@ -217,7 +226,10 @@ func (a *app) download(ctx context.Context, f cpFlags, source, destination strin
 	if err != nil {
 		return err
 	}
-	return replaceFile(destination, bar.reader(r), r.Info().Mode().Perm())
+	if err := replaceFile(destination, bar.reader(r), r.Info().Mode().Perm()); err != nil {
+		return err
+	}
+	return a.printCopied(&copied{path: destination, entries: 1, bytes: bar.bytes()})
 }
 
 // localDestination is the file's local path: below the destination if that is a directory.

@@ -17,18 +17,6 @@ import (
 	"guestd.internal/client/hosttree"
 )
 
-// copied is what has come of copying a tree.
-type copied struct {
-	entries, bytes uint64
-	failures       []error
-	failureCount   uint64
-}
-
-func (c *copied) add(failures []error, count uint64) {
-	c.failures = append(c.failures, failures...)
-	c.failureCount += count
-}
-
 // cpTree is cp -r. What is no directory is copied as without -r.
 func (a *app) cpTree(ctx context.Context, f cpFlags, source, destination string) error {
 	from, fromGuest := guestPath(source)
@@ -85,9 +73,8 @@ func (a *app) uploadTree(ctx context.Context, f cpFlags, source, destination str
 		if err != nil {
 			return nil, err
 		}
-		result := &copied{entries: unpacked.Entries, bytes: unpacked.Bytes}
+		result := copiedOf(destination, unpacked)
 		result.add(packed.Failures, packed.FailureCount)
-		result.add(unpacked.Failures, unpacked.FailureCount)
 		return result, nil
 	})
 }
@@ -134,7 +121,7 @@ func (a *app) downloadTree(ctx context.Context, f cpFlags, source, destination s
 		if err != nil {
 			return nil, err
 		}
-		result := &copied{entries: unpacked.Entries, bytes: unpacked.Bytes}
+		result := &copied{path: destination, entries: unpacked.Entries, bytes: unpacked.Bytes}
 		if packed := r.Summary(); packed != nil {
 			result.add(packed.Failures, packed.FailureCount)
 		}
@@ -158,7 +145,7 @@ func (a *app) archiveToStdout(ctx context.Context, f cpFlags, source string) err
 		if _, err := io.CopyBuffer(onlyWriter{a.stdout}, bar.reader(r), make([]byte, treeBuffer)); err != nil {
 			return nil, err
 		}
-		return copiedOf(r.Summary()), nil
+		return copiedOf("-", r.Summary()), nil
 	})
 }
 
@@ -187,19 +174,12 @@ func (a *app) extractStdin(ctx context.Context, f cpFlags, destination string) e
 		if err != nil {
 			return nil, err
 		}
-		return copiedOf(unpacked), nil
+		return copiedOf(destination, unpacked), nil
 	})
 }
 
 // treeBuffer is the size of the pieces in which archives are copied.
 const treeBuffer = 256 << 10
-
-func copiedOf(s *client.TreeSummary) *copied {
-	if s == nil {
-		return &copied{}
-	}
-	return &copied{entries: s.Entries, bytes: s.Bytes, failures: s.Failures, failureCount: s.FailureCount}
-}
 
 // transfer copies a tree, shows how far it has got, and tells what has come of it. What was left
 // out is listed, and makes the exit code 125.
@@ -221,6 +201,9 @@ func (a *app) transfer(f cpFlags, name string, do func(*progress) (*copied, erro
 		elapsed := time.Since(start)
 		a.notice("copied %s, %s, in %.1f s (%s/s)", counted(result.entries), byteCount(float64(result.bytes)),
 			elapsed.Seconds(), byteCount(float64(result.bytes)/max(elapsed.Seconds(), 1e-3)))
+	}
+	if err := a.printCopied(result); err != nil {
+		return err
 	}
 	if result.failureCount > 0 {
 		return exitError(exitFailure)

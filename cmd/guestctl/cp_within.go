@@ -20,8 +20,11 @@ func (a *app) cpWithin(ctx context.Context, f cpFlags, source, destination strin
 	if name := path.Base(source); into && name != "." && name != ".." && name != "/" {
 		destination = inDirectory(destination, name)
 	}
-	_, err = c.Copy(ctx, source, destination, &client.CopyOptions{
+	result, err := c.Copy(ctx, source, destination, &client.CopyOptions{
 		User: f.user, Recursive: f.recursive, FollowLinks: !f.recursive, Preserve: f.preserve,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return a.printCopied(&copied{path: result.Info.Path, entries: result.Entries, bytes: result.Bytes})
 }

@@ -15,16 +15,24 @@ func newMkdir(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "mkdir [-p] [-m MODE] [-u USER] PATH...",
 		Short:   "Make directories",
-		Long:    "Make directories in the guest.",
+		Long:    "Make directories in the guest. --json prints what stat prints, one object a line.",
 		Example: "  guestctl mkdir -p /tmp/a/b/c",
 		Args:    atLeast(1, "a path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			options.Mode = mode.value
 			return a.each(cmd.Context(), args, func(ctx context.Context, c *client.Client, path string) error {
+				mkdir := c.Mkdir
 				if parents {
-					return c.MkdirAll(ctx, path, &options)
+					mkdir = c.MkdirAll
 				}
-				return c.Mkdir(ctx, path, &options)
+				if err := mkdir(ctx, path, &options); err != nil || !a.json {
+					return err
+				}
+				info, err := c.Stat(ctx, path, &client.FileOptions{User: options.User})
+				if err != nil {
+					return err
+				}
+				return a.printJSON(newJSONFile(info))
 			})
 		},
 	}

@@ -23,7 +23,7 @@ func newMv(a *app) *cobra.Command {
 		Use:   "mv [-n] [-T] [-u USER] SOURCE... DESTINATION",
 		Short: "Move files and directories",
 		Long: `Move files and directories within the guest: to a new name, or into a directory that exists. A file
-replaces a file at once, and a directory an empty one.`,
+replaces a file at once, and a directory an empty one. --json prints each new path with the old one.`,
 		Example: `  guestctl mv draft.txt final.txt
   guestctl mv a.txt b.txt /srv/texts/`,
 		Args: atLeast(2, "a source and a destination"),
@@ -65,7 +65,13 @@ func (a *app) move(ctx context.Context, sources []string, destination string, f 
 			return err
 		}
 		moved[to] = source
-		return nil
+		if !a.json {
+			return nil
+		}
+		return a.printJSON(struct {
+			jsonPath
+			Old jsonPath `json:"old_path"`
+		}{newJSONPath(to), newJSONPath(source)})
 	})
 }
 

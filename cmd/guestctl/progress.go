@@ -46,6 +46,13 @@ func (a *app) newProgress(name string, total uint64, quiet bool) *progress {
 // reader counts what is read through it.
 func (p *progress) reader(r io.Reader) io.Reader { return &countingReader{r, p} }
 
+// bytes is how much was read so far.
+func (p *progress) bytes() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
+}
+
 type countingReader struct {
 	io.Reader
 	progress *progress

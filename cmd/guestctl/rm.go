@@ -21,7 +21,7 @@ func newRm(a *app) *cobra.Command {
 		Use:   "rm [-r] [-d] [-f] [-u USER] PATH...",
 		Short: "Remove files and directories",
 		Long: `Remove files of the guest. A link is removed itself, never what it leads to. A directory needs -r,
-or -d if it is empty.`,
+or -d if it is empty. --json prints each path that is no more.`,
 		Example: `  guestctl rm /tmp/hello.txt
   guestctl rm -rf /tmp/a`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -31,7 +31,12 @@ or -d if it is empty.`,
 			return atLeast(1, "a path")(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd.Context(), args, f.remove)
+			return a.each(cmd.Context(), args, func(ctx context.Context, c *client.Client, path string) error {
+				if err := f.remove(ctx, c, path); err != nil || !a.json {
+					return err
+				}
+				return a.printJSON(newJSONPath(path))
+			})
 		},
 	}
 	addUserFlag(cmd.Flags(), &f.user)

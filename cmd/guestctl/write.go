@@ -25,7 +25,10 @@ func newWrite(a *app) *cobra.Command {
 		Use:   "write [flags] PATH",
 		Short: "Write stdin to a file",
 		Long: `Write stdin to a file of the guest. The file is replaced at once when stdin ends: until then, and
-if the command is broken off, the old one is whole. Missing parent directories are made.`,
+if the command is broken off, the old one is whole. Missing parent directories are made.
+
+--json prints one object with the file's path, how many bytes were written, whether it was created,
+and whether it was written in place since it could not be replaced.`,
 		Example: `  echo hello | guestctl write /tmp/hello.txt
   date | guestctl write --append log.txt`,
 		Args: exactly(1, "one path"),
@@ -50,8 +53,11 @@ func (a *app) write(ctx context.Context, f writeFlags, path string) error {
 	if f.appendTo {
 		options.Placement = client.Append
 	}
-	_, err = upload(ctx, c, (&stdinReader{file: a.stdin}).until(ctx), path, options)
-	return err
+	written, err := upload(ctx, c, (&stdinReader{file: a.stdin}).until(ctx), path, options)
+	if err != nil {
+		return err
+	}
+	return a.printWritten(written)
 }
 
 // fileMode is a flag that takes an octal mode.
