@@ -104,9 +104,17 @@ func (a *app) execDetached(ctx context.Context, f execFlags, args []string) erro
 }
 
 func (f *execFlags) command(c *client.Client, args []string) (*client.Cmd, error) {
+	line := strings.Join(args, " ")
+	// guestd would name fields of the API.
+	switch {
+	case f.shell && line == "":
+		return nil, errors.New("the shell line is empty")
+	case !f.shell && args[0] == "":
+		return nil, errors.New("the command's name is empty")
+	}
 	cmd := c.Command(args...)
 	if f.shell {
-		cmd = c.Shell(strings.Join(args, " "))
+		cmd = c.Shell(line)
 	}
 	env, err := resolveEnv(f.env)
 	if err != nil {

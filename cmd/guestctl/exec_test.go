@@ -26,6 +26,9 @@ func TestExec(t *testing.T) {
 		stdout, stderr string
 	}{
 		"output":              {[]string{"exec", "--", "echo", "hello"}, "", 0, "hello\n", ""},
+		"no shell line":       {[]string{"exec", "--shell", "--", ""}, "", 125, "", "guestctl: the shell line is empty"},
+		"no name":             {[]string{"exec", "--", "", "x"}, "", 125, "", "guestctl: the command's name is empty"},
+		"no name, detached":   {[]string{"exec", "-d", "--", ""}, "", 125, "", "guestctl: the command's name is empty"},
 		"without dashes":      {[]string{"exec", "echo", "-n", "--json"}, "", 0, "--json", ""},
 		"streams apart":       {[]string{"exec", "--", "sh", "-c", "echo out; echo err >&2"}, "", 0, "out\n", "err\n"},
 		"exit code":           {[]string{"exec", "--", "sh", "-c", "exit 42"}, "", 42, "", ""},
