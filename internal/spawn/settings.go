@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -140,6 +141,35 @@ func (l *launch) prepareThread() error {
 	return nil
 }
 
+// blockSignals blocks what can be blocked for the thread that is about to fork a child
+// to be held. The child inherits it: any signal, also one that is ignored, would stop a
+// child that is traced and not at its exec yet, for ever, and all of guestd with it, as
+// its thread waits for the exec. SIGTRAP tells of the exec.
+func (l *launch) blockSignals() error {
+	all := unix.Sigset_t{}
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	all.Val[0] &^= 1 << (unix.SIGTRAP - 1)
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &l.mask); err != nil {
+		return fmt.Errorf("blocking signals: %w", err)
+	}
+	return nil
+}
+
+func (l *launch) restoreSignals() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &l.mask, nil) }
+
+// unblockHeld gives a held child the signals that it is to have; those that have come
+// meanwhile reach it when it goes on.
+func (l *launch) unblockHeld() error {
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SETSIGMASK, uintptr(l.pid),
+		sigsetSize, uintptr(unsafe.Pointer(&l.mask)), 0, 0)
+	if errno != 0 && errno != unix.ESRCH {
+		return fmt.Errorf("unblocking the child's signals: %w", errno)
+	}
+	return nil
+}
+
 // applyHeld writes the settings of a child that is stopped at exec, and lets it
 // go. Where ptrace is refused the child already runs.
 func (l *launch) applyHeld() error {
@@ -153,6 +183,10 @@ func (l *launch) applyHeld() error {
 	}
 	if !held {
 		return nil
+	}
+	if err := l.unblockHeld(); err != nil {
+		l.discard()
+		return err
 	}
 	if err := unix.PtraceDetach(l.pid); err != nil && err != unix.ESRCH {
 		l.discard()

@@ -70,8 +70,9 @@ type launch struct {
 	// Filled in by run.
 	pid     int
 	pidfd   int
-	audit   uint32    // the child's audit session; noAuditSession when unknown
-	started time.Time // right after exec
+	audit   uint32        // the child's audit session; noAuditSession when unknown
+	mask    unix.Sigset_t // of a held child: the thread's own
+	started time.Time     // right after exec
 }
 
 func (l *launch) joinCgroup() {
@@ -149,12 +150,20 @@ func (l *launch) forkOnce(path string, args []string) error {
 	if l.spawner.audit && l.cgroup == nil && !l.cmd.Forks {
 		l.audit = newAuditSession(l.cmd.Account.UID)
 	}
+	if l.sys.Ptrace {
+		if err := l.blockSignals(); err != nil {
+			return err
+		}
+	}
 	pid, err := syscall.ForkExec(path, args, &syscall.ProcAttr{
 		Dir:   l.cmd.Dir,
 		Env:   l.env,
 		Files: l.files,
 		Sys:   &l.sys,
 	})
+	if l.sys.Ptrace {
+		l.restoreSignals()
+	}
 	if err != nil {
 		return err
 	}
