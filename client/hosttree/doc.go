@@ -74,12 +74,17 @@ func (s *Summary) fail(op, path string, err error) {
 	if len(s.Failures) >= maxFailures {
 		return
 	}
-	// The path within a directory says less than the whole one.
+	const longest = 4095
+	s.Failures = append(s.Failures, pathError(op, path[:min(len(path), longest)], err))
+}
+
+// pathError tells what went wrong with an entry. The path that err may have itself, within a
+// directory and perhaps a temporary one, says less.
+func pathError(op, path string, err error) error {
 	if inner, is := errors.AsType[*fs.PathError](err); is {
 		err = inner.Err
 	}
-	const longest = 4095
-	s.Failures = append(s.Failures, &fs.PathError{Op: op, Path: path[:min(len(path), longest)], Err: err})
+	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
 // tick tells the caller how far it has got.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // entry is one of a crafted stream.
@@ -167,9 +169,14 @@ func TestUnpackStaysInside(t *testing.T) {
 
 func noLitter(t testing.TB, dir string) {
 	t.Helper()
-	litter, err := filepath.Glob(dir + "/.guestctl-*")
-	if err != nil || len(litter) > 0 {
-		t.Errorf("there is %v, %v", litter, err)
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if strings.HasPrefix(entry.Name(), tempPrefix) {
+			t.Errorf("there is %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -234,6 +241,35 @@ func TestUnpackLimitsAndErrors(t *testing.T) {
 	}
 	if _, err := Pack(ctx, io.Discard, "..", Options{}); !errors.Is(err, gone) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestUnpackOntoAFullDisk(t *testing.T) {
+	contents := strings.Repeat("x", 30_000)
+	for name, c := range map[string]struct {
+		list []entry
+		want string // the one that has no room
+	}{
+		"into a new directory": {[]entry{dir("d"), file("d/1", contents), file("d/2", contents), file("d/3", contents)}, "d/3"},
+		"beside what is there": {[]entry{file("1", contents), file("2", contents), file("3", contents)}, "3"},
+		"a large file":         {[]entry{dir("d"), file("d/1", contents), file("d/2", strings.Repeat("x", 200_000))}, "d/2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := t.TempDir()
+			if err := unix.Mount("hosttree", disk, "tmpfs", 0, "size=64k"); err != nil {
+				t.Skipf("mounting a small disk: %v: run the tests as root", err)
+			}
+			defer func() { must(t, unix.Unmount(disk, 0)) }()
+			_, err := Unpack(t.Context(), bytes.NewReader(craft(t, c.list...)), disk, Options{})
+			failed, is := errors.AsType[*fs.PathError](err)
+			if !is || !errors.Is(err, syscall.ENOSPC) || failed.Path != disk+"/"+c.want || strings.Contains(err.Error(), tempPrefix) {
+				t.Errorf("got %v, want that there is no room for %s", err, c.want)
+			}
+			noLitter(t, disk)
+			if _, err := os.Lstat(disk + "/" + c.want); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a half file is there: %v", err)
+			}
+		})
 	}
 }
 

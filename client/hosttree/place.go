@@ -117,8 +117,11 @@ type tempNames struct {
 	count  int
 }
 
+// tempPrefix begins them all.
+const tempPrefix = ".guestctl-"
+
 func newTemp() tempNames {
-	return tempNames{prefix: ".guestctl-" + strings.ToLower(rand.Text()[:10]) + "-"}
+	return tempNames{prefix: tempPrefix + strings.ToLower(rand.Text()[:10]) + "-"}
 }
 
 func (t *tempNames) next() string {

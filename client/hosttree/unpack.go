@@ -129,7 +129,7 @@ func (u *unpacker) entry(h *tar.Header, contents io.Reader) error {
 	}
 	if err != nil {
 		if isFull(err) {
-			return &fs.PathError{Op: "unpack", Path: filepath.Join(u.dir, name), Err: err}
+			return pathError("unpack", filepath.Join(u.dir, name), err)
 		}
 		// Not filepath.Join, which would make a name of dots look harmless.
 		u.summary.fail("unpack", u.dir+"/"+h.Name, err)
