@@ -90,8 +90,8 @@ func (in *input) piece() []byte {
 	if in.end && in.terminal != nil {
 		if in.written == in.endAt {
 			in.end = false
-			in.keys = in.terminal.endOfFile(in.lineStarted)
-			in.lineStarted = false
+			in.keys = in.terminal.endOfFile(in.line)
+			in.line = nil
 		} else if left := in.endAt - in.written; left < uint64(limit) {
 			limit = int(left)
 		}
@@ -113,8 +113,7 @@ func (in *input) advance(n int) bool {
 		return false
 	}
 	if in.terminal != nil {
-		last := in.queue.next(n)[n-1]
-		in.lineStarted = last != '\n' && last != '\r'
+		in.line = keepLine(in.line, in.queue.next(n))
 	}
 	in.queue.drop(n)
 	in.written += uint64(n)

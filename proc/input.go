@@ -49,20 +49,20 @@ type input struct {
 	writer   sync.WaitGroup
 
 	// mu protects the following, and is never held while anything blocks.
-	mu          sync.Mutex
-	queue       inputQueue
-	accepted    uint64 // bytes taken from clients
-	written     uint64 // bytes given to the program
-	told        uint64 // written, as progress was last called
-	writing     bool   // the goroutine is there
-	grown       bool   // the pipe was made bigger, or may not be
-	keys        []byte // to be typed before the queue; no client's bytes
-	closed      bool   // nothing is accepted any more
-	broken      bool   // and that is the program's doing
-	end         bool   // an end of file is to come after the byte before endAt
-	endAt       uint64
-	lineStarted bool          // the last byte given to a terminal did not end a line
-	room        chan struct{} // closed and replaced when there is room again
+	mu       sync.Mutex
+	queue    inputQueue
+	accepted uint64 // bytes taken from clients
+	written  uint64 // bytes given to the program
+	told     uint64 // written, as progress was last called
+	writing  bool   // the goroutine is there
+	grown    bool   // the pipe was made bigger, or may not be
+	keys     []byte // to be typed before the queue; no client's bytes
+	closed   bool   // nothing is accepted any more
+	broken   bool   // and that is the program's doing
+	end      bool   // an end of file is to come after the byte before endAt
+	endAt    uint64
+	line     []byte        // given to a terminal since the last end of a line
+	room     chan struct{} // closed and replaced when there is room again
 }
 
 func newInput(file *os.File, t *terminal, progress func()) *input {

@@ -44,6 +44,7 @@ func openTerminal(size Size, acc account.Account) (*terminal, error) {
 	}
 	size = size.withDefaults()
 	t := &terminal{master: master, slave: slave, resizes: []Resized{{Size: size}}}
+	t.setUTF8()
 	if err := t.setSize(size); err != nil {
 		master.Close()
 		slave.Close()
@@ -80,6 +81,18 @@ func (t *terminal) control(f func(fd int) error) error {
 		return err
 	}
 	return inner
+}
+
+// setUTF8 makes the terminal erase characters and not bytes, as terminals of today do.
+func (t *terminal) setUTF8() {
+	_ = t.control(func(fd int) error {
+		termios, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		termios.Iflag |= unix.IUTF8
+		return unix.IoctlSetTermios(fd, unix.TCSETS, termios)
+	})
 }
 
 func (t *terminal) setSize(size Size) error {
@@ -153,25 +166,4 @@ func (t *terminal) hangUp() {
 		defer unix.Close(int(slave))
 		return unix.IoctlSetInt(int(slave), unix.TIOCVHANGUP, 0)
 	})
-}
-
-// endOfFile returns what has to be typed for the program to read an end of
-// file: VEOF ends the read of what the line has so far, and is the end of file
-// only where that is nothing.
-func (t *terminal) endOfFile(lineStarted bool) []byte {
-	veof := byte(4)
-	canonical := true
-	_ = t.control(func(fd int) error {
-		termios, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-		if err != nil {
-			return err
-		}
-		veof = termios.Cc[unix.VEOF]
-		canonical = termios.Lflag&unix.ICANON != 0
-		return nil
-	})
-	if canonical && lineStarted {
-		return []byte{veof, veof}
-	}
-	return []byte{veof}
 }

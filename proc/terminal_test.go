@@ -78,8 +78,11 @@ func TestLastResizeWinsAndReplaysAtItsOffset(t *testing.T) {
 
 func TestCloseInputOnATerminalIsAnEndOfFileAnywhereInALine(t *testing.T) {
 	table := newTable(t)
-	for _, text := range []string{"", "whole\n", "begun", "a\nb"} {
-		p, a, err := table.Exec(t.Context(), inTerminal("stty -echo; echo ready; cat; echo done", Size{}), AttachOptions{})
+	for text, kept := range map[string]string{"": "", "whole\n": "whole\n", "begun": "begun", "a\nb": "a\nb",
+		"killed\x15": "", "a\nkilled\x15": "a\n", "killed\x15begun": "begun", "ü\x7f": "", "one two\x17\x17": "", "one größer\x17": "one ",
+		"ended\x04": "ended", "\x16\x15": "\x15"} {
+		// The second cat must not meet an end of file that was typed for the first.
+		p, a, err := table.Exec(t.Context(), inTerminal("stty -echo; echo ready; cat; echo done; cat", Size{}), AttachOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,9 +95,16 @@ func TestCloseInputOnATerminalIsAnEndOfFileAnywhereInALine(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		eventually(t, "the first cat's end", func() bool { return p.Info().Output[0].Offset >= uint64(len("ready\n\rdone\n\r")) })
+		if _, err := p.WriteInput(t.Context(), uint64(len(text)), []byte("more\n")); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.EndInput(); err != nil {
+			t.Fatal(err)
+		}
 		h := listen(t, a)
-		if got := strings.ReplaceAll(h.text(Terminal), "\r", ""); got != "ready\n"+text+"done\n" {
-			t.Fatalf("%q: got %q", text, got)
+		if got := strings.ReplaceAll(h.text(Terminal), "\r", ""); got != "ready\n"+kept+"done\nmore\n" {
+			t.Errorf("%q: got %q", text, got)
 		}
 	}
 }
