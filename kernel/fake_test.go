@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -241,6 +242,8 @@ func (f *fake) execute(code string, parent *jupyter.Header) {
 		_, _ = f.raw.Write([]byte{1, 200, 'x'})
 		_ = f.raw.Close()
 		return
+	case "out of memory":
+		outgrowMemory()
 	case "flood":
 		for {
 			f.print(strings.Repeat("flood ", 10_000), parent)
@@ -248,6 +251,20 @@ func (f *fake) execute(code string, parent *jupyter.Header) {
 	}
 	f.print("done", parent)
 	f.done(parent)
+}
+
+// outgrowMemory needs more than the cgroup of the process has, which it must be able
+// to limit: what test/vm runs this for.
+func outgrowMemory() {
+	const limit, piece = 32 << 20, 1 << 20
+	own, err := os.ReadFile("/proc/self/cgroup")
+	must(err)
+	path := strings.TrimPrefix(strings.TrimSpace(string(own)), "0::")
+	must(os.WriteFile(filepath.Join("/sys/fs/cgroup", path, "memory.max"), []byte(fmt.Sprint(limit)), 0o644))
+	var held [][]byte
+	for {
+		held = append(held, bytes.Repeat([]byte{byte(len(held))}, piece))
+	}
 }
 
 func TestMessagesOfAHostileKernel(t *testing.T) {

@@ -31,6 +31,7 @@ func cgroupsAreWhole(t *testing.T, guest *vm.VM) {
 		}
 	}
 	t.Run("OutOfMemory", func(t *testing.T) { outOfMemoryIsTold(t, c) })
+	t.Run("OutOfMemoryInAKernel", func(t *testing.T) { kernelsOutOfMemoryIsTold(t, c) })
 	t.Run("Kill", func(t *testing.T) { treeIsKilled(t, c) })
 }
 
@@ -53,6 +54,39 @@ func outOfMemoryIsTold(t *testing.T, c *client.Client) {
 	}
 	if status := modest.Status(); status.OOMKilled || status.PeakMemory == 0 || status.PeakMemory > limit/2 {
 		t.Errorf("true: %+v", status)
+	}
+}
+
+// kernelSpec makes the tests of package kernel a language of the guest's: they know how
+// to be a kernel, and there is no Python.
+const kernelSpec = `{"argv": ["` + fakeKernel + `", "{connection_file}"], "language": "fake", "display_name": "fake",
+	"env": {"KERNEL_TEST_ROLE": "kernel"}}`
+
+// kernelsOutOfMemoryIsTold has a kernel outgrow the limit of its cgroup.
+func kernelsOutOfMemoryIsTold(t *testing.T, c *client.Client) {
+	if _, err := c.WriteFile(t.Context(), "/usr/local/share/jupyter/kernels/fake/kernel.json", []byte(kernelSpec), &client.WriteOptions{User: "root"}); err != nil {
+		t.Fatal(err)
+	}
+	made, err := c.CreateContext(t.Context(), client.ContextRequest{Language: "fake", User: "root"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := c.Execute(t.Context(), client.CodeRequest{ContextID: made.ID, Code: "out of memory"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome, err := x.Outcome()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := outcome.Finished; f.Status != client.ExecutionKernelDied || f.Signal != syscall.SIGKILL || !f.StateLost {
+		t.Errorf("it ended %+v", f)
+	}
+	if e := outcome.Error; e == nil || e.Name != "KernelDied" || !strings.Contains(e.Value, "ran out of memory") {
+		t.Errorf("the error is %+v", e)
+	}
+	if err := c.DeleteContext(t.Context(), made.ID); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -25,7 +25,9 @@ import (
 const (
 	parts  = "../../.cache/vm/parts"
 	guestd = "../../bin/guestd"
-	peer   = "/usr/lib/guestd-test/vsockpeer" // in the guest
+	// In the guest.
+	peer       = "/usr/lib/guestd-test/vsockpeer"
+	fakeKernel = "/usr/lib/guestd-test/kernel"
 )
 
 // bootDeadline is generous: an emulated guest on two busy cores.
@@ -56,18 +58,16 @@ func boot(ctx context.Context, t *testing.T) *vm.VM {
 			t.Fatalf("%v (`%s` makes it; `make test-vm` does all that is needed)", err, fix)
 		}
 	}
-	helper := filepath.Join(t.TempDir(), "vsockpeer")
-	build := exec.CommandContext(ctx, "go", "build", "-o", helper, "./vsockpeer")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building vsockpeer: %v\n%s", err, out)
-	}
+	bin := t.TempDir()
+	programs := map[string]string{peer: filepath.Join(bin, "vsockpeer"), fakeKernel: filepath.Join(bin, "kernel")}
+	build(ctx, t, "build", "-o", programs[peer], "./vsockpeer")
+	build(ctx, t, "test", "-c", "-o", programs[fakeKernel], "guestd.internal/kernel")
 	bootCtx, cancel := context.WithTimeout(ctx, bootDeadline)
 	defer cancel()
 	guest, err := vm.Boot(bootCtx, vm.Config{
 		Parts:       parts,
 		Guestd:      guestd,
-		Programs:    map[string]string{peer: helper},
+		Programs:    programs,
 		Accelerator: os.Getenv("VM_ACCEL"),
 		Logger:      slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
@@ -83,6 +83,16 @@ func boot(ctx context.Context, t *testing.T) *vm.VM {
 		}
 	})
 	return guest
+}
+
+// build has the go command make a static program.
+func build(ctx context.Context, t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", args[0], err, out)
+	}
 }
 
 // hostIsServed reaches the guest as a host program does, and is the control of
