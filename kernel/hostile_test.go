@@ -32,6 +32,8 @@ var attacks = map[string]string{
 	"control socket's end":     "import os\nos.close(3)\nimport time\ntime.sleep(1)",
 	"its folder":               "import os, shutil\nshutil.rmtree(os.path.dirname(os.environ['IPYTHONDIR']))\nprint('gone')",
 	"replaced standard output": "import sys, os\nsys.stdout = sys.stderr = sys.__stdout__ = None\nos.close(1)\nos.close(2)",
+	"output with the GIL held": "import ctypes\n_ = ctypes.PyDLL(None).write(1, b'x' * 5_000_000, 5_000_000)",
+	"comms":                    "from ipykernel.comm import Comm\nfor i in range(3000): Comm(target_name='x', data={'i': i})",
 	"recursion":                "def f(): f()\nf()",
 	"cancelled tasks":          "import asyncio\nfor task in asyncio.all_tasks(): task.cancel()\nawait asyncio.sleep(1)",
 	"exit hook":                "import atexit, time\n_ = atexit.register(time.sleep, 600)\nexit()",
