@@ -160,6 +160,7 @@ func (p *textPipe) take() (text string, more bool) {
 	case outlog.Ready:
 		text = p.decoder.decode(chunk.Data)
 		chunk.Release()
+		_ = p.reader.Ack(p.reader.Offset()) // it was sent; the log would wait for us to say so
 		return text, true
 	case outlog.Waiting:
 		return "", false

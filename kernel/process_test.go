@@ -202,6 +202,24 @@ func TestProcessWaitsForItsReader(t *testing.T) {
 	}
 }
 
+// What was taken from a process's pipe makes room there at once. (A reader that says
+// nothing counts for half a second as one that may.)
+func TestProcessThatWritesMuchWaitsForNothing(t *testing.T) {
+	cs := newContexts(t)
+	const size, attempts = 2_000_000, 5
+	quickest := time.Hour
+	for range attempts {
+		out := collect(t, start(t, cs, Request{Language: "bash", Code: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size)}))
+		if out.finished.Status != OK || len(out.stdout) != size {
+			t.Fatalf("%+v, %d bytes", out.finished, len(out.stdout))
+		}
+		quickest = min(quickest, out.finished.Duration)
+	}
+	if quickest >= 500*time.Millisecond {
+		t.Errorf("%d bytes took %v", size, quickest)
+	}
+}
+
 func TestRestartEndsProcesses(t *testing.T) {
 	cs := newContexts(t)
 	const argument = "619.25"
