@@ -104,7 +104,9 @@ type Contexts struct {
 	executions map[string]*Execution
 	requests   map[string]*Execution // by request id
 	finished   []*Execution          // of executions, oldest first
-	expiry     *time.Timer           // runs expire; nil while nothing is finished
+	// finishedBytes is the sum of what the logs of finished hold.
+	finishedBytes int
+	expiry        *time.Timer // runs expire; nil while nothing is finished
 }
 
 // New returns Contexts without any context. It starts nothing.

@@ -25,6 +25,7 @@ type Execution struct {
 
 	done  chan struct{} // closed after Finished is in the log
 	ended time.Time     // when; valid once done is closed
+	kept  int           // bytes that the finished log holds; Contexts'
 }
 
 func newExecution(contextID string, req *Request, cfg *Config) *Execution {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -158,6 +159,37 @@ func TestExecutionsAreForgotten(t *testing.T) {
 			_, err := cs.Execution(x.ID())
 			return errors.Is(err, ErrExecutionNotFound)
 		})
+	}
+}
+
+// What finished executions hold together is bounded: the oldest lose their output,
+// and say so.
+func TestFinishedExecutionsShareALimit(t *testing.T) {
+	const each = 4_000_000
+	cs := newContexts(t)
+	var all []*Execution
+	for range maxFinishedBytes/each + 3 {
+		x := start(t, cs, Request{Language: "bash", Code: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", each)})
+		if out := collect(t, x); out.finished.Status != OK || len(out.stdout) != each {
+			t.Fatalf("%+v, %d bytes", out.finished, len(out.stdout))
+		}
+		all = append(all, x)
+	}
+	waitFor(t, "the oldest to be emptied", func() bool { return all[1].log.retained() < each })
+	total := 0
+	for _, x := range all {
+		total += x.log.retained()
+	}
+	cs.mu.Lock()
+	if total > maxFinishedBytes || cs.finishedBytes != total {
+		t.Errorf("they hold %d bytes, %d are counted, at most %d", total, cs.finishedBytes, maxFinishedBytes)
+	}
+	cs.mu.Unlock()
+	if out := collect(t, all[0]); len(out.gaps) != 1 || out.gaps[0].Bytes != each || out.finished.Status != OK {
+		t.Errorf("the oldest: gaps %+v, %+v", out.gaps, out.finished)
+	}
+	if out := collect(t, all[len(all)-1]); len(out.gaps) != 0 || len(out.stdout) != each {
+		t.Errorf("the newest: gaps %+v, %d bytes", out.gaps, len(out.stdout))
 	}
 }
 

@@ -7,7 +7,9 @@ import "time"
 func (cs *Contexts) keep(x *Execution) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	x.kept = x.log.retained() // nothing is added any more
 	cs.finished = append(cs.finished, x)
+	cs.finishedBytes += x.kept
 	for len(cs.finished) > maxFinished {
 		cs.forgetOldest()
 	}
@@ -20,16 +22,13 @@ func (cs *Contexts) keep(x *Execution) {
 // shrink empties the oldest logs until all together are within their limit. How
 // the executions ended stays, and that something is missing is told as a gap.
 func (cs *Contexts) shrink() {
-	total := 0
 	for _, x := range cs.finished {
-		total += x.log.retained()
-	}
-	for _, x := range cs.finished {
-		if total <= maxFinishedBytes {
+		if cs.finishedBytes <= maxFinishedBytes {
 			return
 		}
-		before := x.log.retained()
-		total += x.log.shrink() - before
+		cs.finishedBytes -= x.kept
+		x.kept = x.log.shrink()
+		cs.finishedBytes += x.kept
 	}
 }
 
@@ -37,6 +36,7 @@ func (cs *Contexts) forgetOldest() {
 	x := cs.finished[0]
 	cs.finished[0] = nil
 	cs.finished = cs.finished[1:]
+	cs.finishedBytes -= x.kept
 	delete(cs.executions, x.id)
 	delete(cs.requests, x.requestID)
 }
