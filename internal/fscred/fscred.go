@@ -6,7 +6,8 @@
 // It changes one thread and never the process: only raw, per-thread system
 // calls are used, since Go's own setuid family changes all threads. The rights
 // hold for path operations (open, stat, rename, …); a descriptor opened there
-// works on any thread. The real and saved ids stay guestd's, so that the user
+// works on any thread, but the kernel also asks the thread that reads or writes:
+// [Here] is for that. The real and saved ids stay guestd's, so that the user
 // can neither signal nor trace the thread. (A FUSE file system that the user
 // has mounted for nobody else asks for those ids too, and stays closed.) It does
 // not resolve paths, limits nothing and starts no process; a process started
