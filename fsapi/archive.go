@@ -90,7 +90,7 @@ func (h *ArchiveHandle) Stream(w io.Writer) (TreeResult, error) {
 		return TreeResult{}, err
 	}
 	p := &packer{
-		ctx: h.ctx, tar: fasttar.NewWriter(packed), names: newNames(h.fsys.accounts),
+		ctx: h.ctx, acc: h.acc, tar: fasttar.NewWriter(packed), names: newNames(h.fsys.accounts),
 		zeros: make([]byte, archiveBuffer), buf: make([]byte, archiveBuffer),
 	}
 	if err := h.stream(p); err != nil {

@@ -7,7 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"guestd.internal/internal/account"
 	"guestd.internal/internal/fasttar"
+	"guestd.internal/internal/fscred"
 )
 
 // attributeRecord is what extended attributes are called in a PAX header, after
@@ -17,6 +19,7 @@ const attributeRecord = "SCHILY.xattr."
 // packer writes entries as tar; on any goroutine.
 type packer struct {
 	ctx    context.Context
+	acc    account.Account
 	tar    *fasttar.Writer
 	names  *names
 	zeros  []byte
@@ -110,7 +113,7 @@ func (p *packer) writeContents(item *archiveItem) error {
 			return err
 		}
 		piece := p.buf[:min(size-offset, int64(len(p.buf)))]
-		n, err := retry(func() (int, error) { return unix.Pread(item.fd, piece, offset) })
+		n, err := p.read(item.fd, piece, offset)
 		if err != nil || n == 0 {
 			if err == nil {
 				err = ErrChanged
@@ -123,11 +126,20 @@ func (p *packer) writeContents(item *archiveItem) error {
 		}
 		offset += int64(n)
 	}
-	more, err := retry(func() (int, error) { return unix.Pread(item.fd, p.buf[:1], size) })
+	more, err := p.read(item.fd, p.buf[:1], size)
 	if err == nil && more > 0 {
 		p.result.fail("archive", item.info.Path, ErrChanged)
 	}
 	return nil
+}
+
+// read reads a file with the user's rights.
+func (p *packer) read(fd int, buf []byte, offset int64) (n int, err error) {
+	err = fscred.Here(p.acc, func() (err error) {
+		n, err = retry(func() (int, error) { return unix.Pread(fd, buf, offset) })
+		return err
+	})
+	return n, err
 }
 
 // pad packs zeros in the place of what could not be read.

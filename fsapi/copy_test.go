@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -251,22 +250,8 @@ func TestCopyGoesOnAfterAFailure(t *testing.T) {
 // TestCopySharesContents copies 64 MiB on a file system that has room for them
 // once.
 func TestCopySharesContents(t *testing.T) {
-	needRoot(t)
-	if _, err := exec.LookPath("mkfs.xfs"); err != nil {
-		t.Skip("sharing contents needs XFS: install xfsprogs")
-	}
 	f := newFixture(t)
-	image, dir := f.path("image"), scratch(t, "")
-	must(t, os.WriteFile(image, nil, 0o600))
-	must(t, os.Truncate(image, 320<<20))
-	if out, err := exec.Command("mkfs.xfs", "-q", "-m", "reflink=1", image).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
-		t.Skipf("mounting XFS needs loop devices and the kernel's xfs: %v: %s", err, out)
-	}
-	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
-	must(t, os.Chmod(dir, 0o777))
+	dir := f.disk(320<<20, "mkfs.xfs", "-q", "-m", "reflink=1")
 	var free [2]unix.Statfs_t
 	must(t, os.WriteFile(dir+"/big", pattern(64<<20), 0o644))
 	must(t, unix.Statfs(dir, &free[0]))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -253,5 +254,45 @@ func TestDevicesWhereAFileIsExpected(t *testing.T) {
 		wantErr(t, "read "+path, err, fs.ErrPermission)
 		_, err = f.write(f.user, path, "x", WriteOptions{})
 		wantErr(t, "write "+path, err, fs.ErrPermission)
+	}
+}
+
+var errFound = errors.New("found")
+
+// TestContentsAreReadAndWrittenWithTheUsersRights has the kernel decide while a file
+// is open, which it does by the rights of the thread that reads or writes.
+func TestContentsAreReadAndWrittenWithTheUsersRights(t *testing.T) {
+	needRoot(t)
+	f := newFixture(t)
+	// The code's address is told only to who may trace the process.
+	others := exec.Command("sleep", "600")
+	must(t, others.Start())
+	defer func() {
+		_ = others.Process.Kill()
+		_ = others.Wait()
+	}()
+	for user, tells := range map[string]bool{f.user: false, "root": true} {
+		stat, err := f.read(user, fmt.Sprintf("/proc/%d/stat", others.Process.Pid), 0, 0)
+		must(t, err)
+		const startCode = 23 // as proc_pid_stat(5) counts from 26, behind the name in parentheses
+		fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+		if address := fields[startCode]; (address != "0" && address != "1") != tells {
+			t.Errorf("%s is told that the code is at %s", user, address)
+		}
+	}
+	_, err := f.Search(f.ctx, f.user, fmt.Sprintf("/proc/%d/stat", others.Process.Pid), SearchOptions{Pattern: ptr(`\) . (\S+ ){23}[01] `)},
+		func(SearchMatch) error { return errFound })
+	wantErr(t, "a search for no address", err, errFound)
+	// Who writes into a set-user-id program makes it an ordinary one, but for root.
+	for user, want := range map[string]fs.FileMode{f.user: 0o755, "root": 0o755 | fs.ModeSetuid} {
+		for name, opts := range map[string]WriteOptions{"append": {Append: true}, "offset": {Offset: ptr[uint64](1)}} {
+			path := f.put("program", "program")
+			must(t, os.Chmod(path, 0o755|fs.ModeSetuid))
+			_, err := f.write(user, path, "x", opts)
+			must(t, err)
+			if _, _, mode := f.owner(path); mode != want {
+				t.Errorf("%s by %s leaves the mode %v, want %v", name, user, mode, want)
+			}
+		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/fscred"
 )
 
 // largeFile is a file that is written while its contents arrive.
@@ -91,12 +93,12 @@ func (x *extractor) fillLarge(item *extractItem, contents io.Reader) error {
 		if _, err := io.ReadFull(contents, piece); err != nil {
 			return contentsError(err)
 		}
-		if err := writeSparse(fd, piece, offset); err != nil {
+		if err := fscred.Here(x.acc, func() error { return writeSparse(fd, piece, offset) }); err != nil {
 			return err
 		}
 		offset += int64(len(piece))
 	}
-	return unix.Ftruncate(fd, item.size)
+	return fscred.Here(x.acc, func() error { return unix.Ftruncate(fd, item.size) })
 }
 
 // writeSparse writes p at an offset that is a multiple of the page size, but for

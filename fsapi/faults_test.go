@@ -165,6 +165,26 @@ func TestFullDisk(t *testing.T) {
 	f.wantContent(path, "room again")
 }
 
+// TestSpaceIsTheKernelsDecision has the user's writes stop where the space that ext4
+// reserves for root begins. The same capability (CAP_SYS_RESOURCE) would override
+// that and a quota.
+func TestSpaceIsTheKernelsDecision(t *testing.T) {
+	f := newFixture(t)
+	dir := f.disk(16<<20, "mkfs.ext4", "-q", "-m", "50")
+	var free unix.Statfs_t
+	must(t, unix.Statfs(dir, &free))
+	size := (free.Bavail + (free.Bfree-free.Bavail)/2) * uint64(free.Bsize) // more than users may take, less than there is
+	path := filepath.Join(dir, "file")
+	_, err := f.write(f.user, path, "old and whole", WriteOptions{})
+	must(t, err)
+	_, err = f.write(f.user, path, string(pattern(int(size))), WriteOptions{})
+	wantErr(t, "the user", err, ErrNoSpace)
+	f.wantContent(path, "old and whole")
+	f.wantNames(dir, "file", "lost+found")
+	_, err = f.write("root", filepath.Join(dir, "roots"), string(pattern(int(size))), WriteOptions{})
+	must(t, err)
+}
+
 func TestReadOnlyFileSystem(t *testing.T) {
 	f := newFixture(t)
 	dir := f.tmpfs("1m")

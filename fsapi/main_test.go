@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -130,6 +131,28 @@ func (f *fixture) tmpfs(size string) string {
 	dir := scratch(f.t, "")
 	must(f.t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0777"))
 	f.t.Cleanup(func() { must(f.t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return dir
+}
+
+// disk makes a file system of that size in a file and mounts it, for the user.
+func (f *fixture) disk(size int64, mkfs ...string) string {
+	t := f.t
+	t.Helper()
+	needRoot(t)
+	if _, err := exec.LookPath(mkfs[0]); err != nil {
+		t.Skipf("%v: install the package that has it", err)
+	}
+	image, dir := filepath.Join(scratch(t, ""), "image"), scratch(t, "")
+	must(t, os.WriteFile(image, nil, 0o600))
+	must(t, os.Truncate(image, size))
+	if out, err := exec.Command(mkfs[0], append(mkfs[1:], image)...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", mkfs[0], err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
+		t.Skipf("mounting what %s makes needs loop devices and a kernel that knows it: %v: %s", mkfs[0], err, out)
+	}
+	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
+	must(t, os.Chmod(dir, 0o777))
 	return dir
 }
 

@@ -17,11 +17,14 @@ type ReadHandle struct {
 	// Info describes the file as it was when it was opened.
 	Info Info
 
-	ctx  context.Context // ends the reading, for as long as the handle lives
-	path string
-	file *os.File
-	conn syscall.RawConn
-	left int64 // bytes of the wanted range still to come; -1 is no limit
+	fsys    *FS
+	ctx     context.Context // ends the reading, for as long as the handle lives
+	acc     account.Account
+	path    string
+	file    *os.File
+	conn    syscall.RawConn
+	special bool  // the kernel asks for the rights of who reads
+	left    int64 // bytes of the wanted range still to come; -1 is no limit
 }
 
 // OpenRead opens a file for reading length bytes from offset; nil is to the end
@@ -59,8 +62,8 @@ func (fsys *FS) OpenRead(ctx context.Context, user, path string, offset uint64, 
 		return nil, pathError("open", path, err)
 	}
 	newNames(fsys.accounts).fill(&info)
-	h, err := newReadHandle(ctx, path, fd, info)
-	if err != nil {
+	h := &ReadHandle{Info: info, fsys: fsys, ctx: ctx, acc: acc, path: path}
+	if err := h.adopt(fd); err != nil {
 		return nil, pathError("open", path, err)
 	}
 	if h.left = -1; length != nil {
@@ -122,14 +125,16 @@ func readable(info Info, limited bool) error {
 	return ErrNotSupportedType
 }
 
-func newReadHandle(ctx context.Context, path string, fd int, info Info) (*ReadHandle, error) {
-	file := os.NewFile(uintptr(fd), path)
-	conn, err := file.SyscallConn()
-	if err != nil {
-		file.Close()
-		return nil, err
+// adopt makes fd the file that is read; it is closed if that fails.
+func (h *ReadHandle) adopt(fd int) (err error) {
+	h.file = os.NewFile(uintptr(fd), h.path)
+	if h.conn, err = h.file.SyscallConn(); err == nil {
+		h.special, err = special(fd)
 	}
-	return &ReadHandle{Info: info, ctx: ctx, path: path, file: file, conn: conn}, nil
+	if err != nil {
+		h.file.Close()
+	}
+	return err
 }
 
 // skipTo goes to the offset where reading starts.
@@ -167,16 +172,8 @@ func (h *ReadHandle) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, io.EOF
 	}
-	var n int
-	var err error
-	// Not file.Read: that would wait in the poller for a pollable file of /proc.
-	connErr := h.conn.Read(func(fd uintptr) bool {
-		n, err = retry(func() (int, error) { return unix.Read(int(fd), p) })
-		return true
-	})
+	n, err := h.readOnce(p)
 	switch {
-	case connErr != nil: // the only reason there is
-		return 0, pathError("read", h.path, ErrClosed)
 	case err != nil:
 		return 0, pathError("read", h.path, err)
 	case n == 0:
@@ -186,6 +183,27 @@ func (h *ReadHandle) Read(p []byte) (int, error) {
 		h.left -= int64(n)
 	}
 	return n, nil
+}
+
+// readOnce is read(2).
+func (h *ReadHandle) readOnce(p []byte) (n int, err error) {
+	read := func() error {
+		// Not file.Read: that would wait in the poller for a pollable file of /proc.
+		connErr := h.conn.Read(func(fd uintptr) bool {
+			n, err = retry(func() (int, error) { return unix.Read(int(fd), p) })
+			return true
+		})
+		if connErr != nil {
+			return ErrClosed // the only reason there is
+		}
+		return err
+	}
+	if h.special {
+		err = h.fsys.as(h.ctx, h.acc, read)
+	} else {
+		err = read()
+	}
+	return n, err
 }
 
 // Close ends the handle. It may be called while a Read runs, and more than once.

@@ -15,7 +15,7 @@ const (
 
 // searchFile tells which lines of an open file match.
 func (s *searcher) searchFile(f found) error {
-	s.lines.reset(maxMatchedLine, readDescriptor(s.ctx, f.fd))
+	s.lines.reset(maxMatchedLine, readDescriptor(s.ctx, s.acc, f.fd))
 	binary, err := s.lines.binary()
 	if err != nil || binary && !s.opts.Binary {
 		return err

@@ -7,6 +7,9 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/account"
+	"guestd.internal/internal/fscred"
 )
 
 const (
@@ -45,13 +48,17 @@ func (r *lineReader) reset(limit int, read func([]byte) (int, error)) {
 	*r = lineReader{read: read, limit: limit, buf: r.buf}
 }
 
-// readDescriptor reads a file, as long as ctx lasts.
-func readDescriptor(ctx context.Context, fd int) func([]byte) (int, error) {
+// readDescriptor reads a regular file as a user, as long as ctx lasts.
+func readDescriptor(ctx context.Context, acc account.Account, fd int) func([]byte) (int, error) {
 	return func(p []byte) (int, error) {
 		if err := context.Cause(ctx); err != nil {
 			return 0, err
 		}
-		n, err := retry(func() (int, error) { return unix.Read(fd, p) })
+		n := 0
+		err := fscred.Here(acc, func() (err error) {
+			n, err = retry(func() (int, error) { return unix.Read(fd, p) })
+			return err
+		})
 		switch {
 		case err != nil:
 			return 0, &readError{err}

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestd.internal/fsapi/internal/gitignore"
+
+	"guestd.internal/internal/account"
 )
 
 // search searches below the user's folder.
@@ -314,7 +316,7 @@ func TestSearchEndsAtOnce(t *testing.T) {
 	ctx, cancel = context.WithCancelCause(f.ctx)
 	var lines lineReader
 	reads := 0
-	read := readDescriptor(ctx, int(file.Fd()))
+	read := readDescriptor(ctx, account.Account{UID: uint32(os.Geteuid())}, int(file.Fd()))
 	lines.reset(100, func(p []byte) (int, error) {
 		if reads++; reads == 3 {
 			cancel(gone)

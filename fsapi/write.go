@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestd.internal/internal/account"
+	"guestd.internal/internal/fscred"
 )
 
 // WriteHandle is an upload that is under way. It is for one goroutine.
@@ -31,6 +32,8 @@ type WriteHandle struct {
 	temp    string // the temporary file's name in the target's folder, if it has one
 	file    *os.File
 	conn    syscall.RawConn
+	special bool // file is no ordinary one
+	hand    hand // writes if it is special
 	written uint64
 	sum     hash.Hash // nil if nobody wants it
 	unwatch func() bool
@@ -73,7 +76,7 @@ func (fsys *FS) OpenWrite(ctx context.Context, user, path string, opts WriteOpti
 	}
 	h := &WriteHandle{
 		fsys: fsys, ctx: ctx, acc: acc, path: path, full: full, opts: opts,
-		target: target{dir: -1}, made: madeFolders{dir: -1},
+		target: target{dir: -1}, made: madeFolders{dir: -1}, hand: hand{fsys: fsys, ctx: ctx, acc: acc},
 	}
 	if opts.SumSHA256 || len(opts.ExpectedSHA256) > 0 {
 		h.sum = sha256.New()
@@ -118,6 +121,11 @@ func (h *WriteHandle) open() error {
 
 // adopt makes fd the file that is written.
 func (h *WriteHandle) adopt(fd int) error {
+	var err error
+	if h.special, err = special(fd); err != nil {
+		unix.Close(fd)
+		return err
+	}
 	h.file = os.NewFile(uintptr(fd), h.path)
 	conn, err := h.file.SyscallConn()
 	h.conn = conn
@@ -185,23 +193,51 @@ func (h *WriteHandle) Write(p []byte) (int, error) {
 
 // writeAll writes p, waiting for whoever reads a FIFO or terminal.
 func (h *WriteHandle) writeAll(p []byte) (done int, err error) {
-	for done < len(p) && err == nil {
+	for done < len(p) {
 		var n int
-		connErr := h.conn.Write(func(fd uintptr) bool {
-			n, err = retry(func() (int, error) { return unix.Write(int(fd), p[done:]) })
-			return !errors.Is(err, unix.EAGAIN)
+		err := h.withRights(func() error {
+			var err error
+			connErr := h.conn.Write(func(fd uintptr) bool {
+				n, err = retry(func() (int, error) { return unix.Write(int(fd), p[done:]) })
+				return true // waiting is nothing for a worker
+			})
+			return errors.Join(connErr, err)
 		})
 		done += max(n, 0)
-		switch {
-		case errors.Is(connErr, os.ErrDeadlineExceeded):
-			return done, context.Cause(h.ctx)
-		case connErr != nil:
-			return done, connErr
-		case err == nil && n == 0:
-			return done, io.ErrShortWrite
+		if errors.Is(err, unix.EAGAIN) {
+			err = h.waitForReader()
+		} else if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = context.Cause(h.ctx)
+		}
+		if err != nil {
+			return done, err
 		}
 	}
-	return done, err
+	return done, nil
+}
+
+// withRights does something with the file's contents. Of a special file or one that
+// the kernel makes up anything may ask for any of the user's rights; of others see
+// [fscred.Here].
+func (h *WriteHandle) withRights(fn func() error) error {
+	if h.special {
+		return h.hand.do(fn)
+	}
+	return fscred.Here(h.acc, fn)
+}
+
+// waitForReader waits until a FIFO or terminal takes more.
+func (h *WriteHandle) waitForReader() error {
+	h.hand.release()
+	return h.conn.Write(func(fd uintptr) bool {
+		// What became of it before the poller began to wait would not be told.
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := retry(func() (int, error) { return unix.Poll(fds, 0) })
+		return n > 0 || err != nil
+	})
 }
 
 // Commit ends the upload and makes it the file's contents. On an error the
@@ -211,6 +247,7 @@ func (h *WriteHandle) Commit() (WriteResult, error) {
 		return WriteResult{}, pathError("write", h.path, ErrClosed)
 	}
 	defer h.Abort()
+	h.hand.release()
 	sum, err := h.verify()
 	if err != nil {
 		return WriteResult{}, pathError("write", h.path, err)
@@ -266,6 +303,7 @@ func (h *WriteHandle) Abort() {
 		return
 	}
 	h.closed = true
+	h.hand.release()
 	if h.unwatch != nil {
 		h.unwatch()
 	}

@@ -17,7 +17,7 @@ machine=(qemu-system-x86 xz-utils)
 kernels=(mmdebstrap)
 # The race detector needs a C compiler; terminals are tested through tmux, other
 # kernels than ipykernel with xpython.
-tests=(gcc libc6-dev iproute2 procps tar tmux vim-tiny less nodejs xfsprogs xpython)
+tests=(gcc libc6-dev iproute2 procps tar tmux vim-tiny less nodejs e2fsprogs xfsprogs xpython)
 
 case ${1-} in
 run) wanted=("${tls[@]}" "${python[@]}") ;;
