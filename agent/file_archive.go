@@ -113,6 +113,8 @@ func (s *fileService) extract(stream guestdv1.FileService_ExtractServer, header 
 		Compression: compressions[header.GetCompression()],
 		KeepOwners:  header.GetKeepOwners(),
 		NoReplace:   header.GetNoReplace(),
+		Include:     toStrings(header.GetInclude()),
+		Exclude:     toStrings(header.GetExclude()),
 		MaxBytes:    header.MaxBytes,
 		MaxEntries:  header.MaxEntries,
 	}, receiver)

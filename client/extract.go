@@ -20,6 +20,8 @@ type ExtractOptions struct {
 	KeepOwners bool
 	// NoReplace fails at the first entry that is there already.
 	NoReplace bool
+	// Include keeps only what matches one of these globs, Exclude leaves out what does.
+	Include, Exclude []string
 	// MaxBytes and MaxEntries bound what is unpacked; nil is 64 GiB and 10 million.
 	MaxBytes, MaxEntries *uint64
 }
@@ -58,7 +60,8 @@ func (c *Client) Extract(ctx context.Context, path string, options *ExtractOptio
 	header := &guestdv1.ExtractHeader{
 		RequestId: newRequestID(), User: options.User, Path: []byte(path),
 		Compression: options.Compression.message(), KeepOwners: options.KeepOwners,
-		NoReplace: options.NoReplace, MaxBytes: options.MaxBytes, MaxEntries: options.MaxEntries,
+		NoReplace: options.NoReplace, Include: byteStrings(options.Include), Exclude: byteStrings(options.Exclude),
+		MaxBytes: options.MaxBytes, MaxEntries: options.MaxEntries,
 	}
 	if err := w.send(&guestdv1.ExtractRequest{Request: &guestdv1.ExtractRequest_Header{Header: header}}); err != nil {
 		return nil, err

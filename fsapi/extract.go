@@ -28,8 +28,12 @@ type ExtractOptions struct {
 	// NoReplace ends with fs.ErrExist at the first entry that is there already; a
 	// folder that is there already is entered and left as it is.
 	NoReplace bool
-	// MaxBytes and MaxEntries bound what is unpacked, holes included; nil is the
-	// default above. Beyond it is ErrArchiveLimit.
+	// Include and Exclude choose entries by their names below the folder, as in
+	// [ListOptions]. What they leave out is passed over without a word. A folder on
+	// the way to an entry is made even if it was left out itself.
+	Include, Exclude []string
+	// MaxBytes and MaxEntries bound what is unpacked, holes and what is left out
+	// included; nil is the default above. Beyond it is ErrArchiveLimit.
 	MaxBytes, MaxEntries *uint64
 }
 
@@ -70,7 +74,11 @@ func (fsys *FS) Extract(ctx context.Context, user, path string, opts ExtractOpti
 	if err := opts.check(acc); err != nil {
 		return TreeResult{}, err
 	}
-	x := &extractor{fsys: fsys, ctx: ctx, acc: acc, opts: opts, full: full, root: -1, parent: -1, made: madeFolders{dir: -1}}
+	filter, err := newFilter(opts.Include, opts.Exclude)
+	if err != nil {
+		return TreeResult{}, err
+	}
+	x := &extractor{fsys: fsys, ctx: ctx, acc: acc, opts: opts, filter: filter, full: full, root: -1, parent: -1, made: madeFolders{dir: -1}}
 	if opts.KeepOwners {
 		x.owners = newEntryOwners(fsys.accounts)
 	}
@@ -91,11 +99,12 @@ func (o *ExtractOptions) check(acc account.Account) error {
 // extractor unpacks one archive. It parses on the caller's goroutine and puts
 // entries, a batch at a time, into their places on a worker.
 type extractor struct {
-	fsys *FS
-	ctx  context.Context
-	acc  account.Account
-	opts ExtractOptions
-	full string // the folder's absolute path
+	fsys   *FS
+	ctx    context.Context
+	acc    account.Account
+	opts   ExtractOptions
+	filter *filter
+	full   string // the folder's absolute path
 
 	// The following belong to the goroutine that parses.
 	bytesLeft, entriesLeft uint64
@@ -191,6 +200,9 @@ func (x *extractor) take(header *tar.Header, contents io.Reader) error {
 	}
 	x.bytesLeft -= size
 	item, err := x.item(header)
+	if err == nil && !x.filter.wants(item.name, item.kind == TypeDirectory) {
+		return x.passOver(contents)
+	}
 	if err != nil {
 		item = extractItem{name: header.Name[:min(len(header.Name), maxPath)], failure: err}
 	} else if err := x.takeContents(&item, contents); err != nil {

@@ -81,3 +81,21 @@ func (f *filter) Match(rel string, dir bool) (take, enter bool) {
 	}
 	return len(f.include) == 0, dir
 }
+
+// wants decides on an entry that comes without the folders around it, by its path
+// below the root, which itself is "." and always wanted.
+func (f *filter) wants(rel string, dir bool) bool {
+	if f == nil || rel == "." {
+		return true
+	}
+	for i := range len(rel) {
+		if rel[i] != '/' {
+			continue
+		}
+		if _, enter := f.Match(rel[:i], true); !enter {
+			return false
+		}
+	}
+	take, _ := f.Match(rel, dir)
+	return take
+}

@@ -25,6 +25,8 @@ type cpFlags struct {
 	fsync     bool
 	quiet     bool
 	maxBytes  uint64
+	// include and exclude choose entries of a tree.
+	include, exclude []string
 }
 
 func newCp(a *app) *cobra.Command {
@@ -45,6 +47,10 @@ rest is copied, and the exit code is 125. A hyphen with -r is a tar stream: a di
 as tar on stdout, or tar, gzip or zstd from stdin unpacked in the guest. Nothing that a guest sends
 lands outside the destination; owners, devices, FIFOs, set-uid and set-gid bits are not taken over.
 
+With --include only what matches one of the globs is copied, and what matches --exclude is not, nor what
+is below it. A glob without a slash is matched with names, one with a slash with paths below the
+source; ** is any number of levels.
+
 Where both paths are the guest's it copies by itself, sharing contents where its file system can.
 
 --json prints one object with the copy's path, its entries, their bytes, and how many failures there
@@ -52,6 +58,7 @@ were.`,
 		Example: `  guestctl cp report.csv :/srv/data/
   guestctl cp :/var/log/syslog .
   guestctl cp -r src :
+  guestctl cp -r --exclude .git --exclude node_modules project :
   guestctl cp -r :/srv/results .
   guestctl cp -rp :/etc/nginx :/etc/nginx.old
   guestctl cp -r :/etc - | tar tv
@@ -77,6 +84,8 @@ were.`,
 		"within the guest: keep owner, mode, times and extended attributes")
 	cmd.Flags().Uint64Var(&f.maxBytes, "max-bytes", 0,
 		"with -r out of the guest or from stdin: most `BYTES` to unpack (default 64 GiB)")
+	cmd.Flags().StringArrayVar(&f.include, "include", nil, "with -r: copy only what matches `GLOB`")
+	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "with -r: leave out what matches `GLOB`")
 	cmd.Flags().BoolVar(&f.fsync, "fsync", false, "return only when the copy is on the guest's disk")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	return cmd
@@ -92,6 +101,8 @@ func (f *cpFlags) check(source, destination string) error {
 		return errors.New("--preserve is for copies within the guest; others keep the mode, and with -r times")
 	case within && (f.fsync || f.maxBytes > 0):
 		return errors.New("--fsync and --max-bytes are not for copies within the guest")
+	case len(f.include)+len(f.exclude) > 0 && (within || !f.recursive):
+		return errors.New("--include and --exclude are for trees: with -r, into or out of the guest")
 	}
 	return nil
 }

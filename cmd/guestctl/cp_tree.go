@@ -59,7 +59,8 @@ func (a *app) uploadTree(ctx context.Context, f cpFlags, source, destination str
 	most := uint64(math.MaxInt64)
 	return a.transfer(f, filepath.Base(source), func(bar *progress) (*copied, error) {
 		w, err := c.Extract(ctx, destination, &client.ExtractOptions{
-			User: f.user, Compression: client.NoCompression, MaxBytes: &most, MaxEntries: &most,
+			User: f.user, Compression: client.NoCompression, Include: f.include, Exclude: f.exclude,
+			MaxBytes: &most, MaxEntries: &most,
 		})
 		if err != nil {
 			return nil, err
@@ -107,7 +108,7 @@ func (a *app) downloadTree(ctx context.Context, f cpFlags, source, destination s
 		return fmt.Errorf("%s is no directory, and %s is one", destination, quoteUnprintable(source))
 	}
 	return a.transfer(f, path.Base(source), func(bar *progress) (*copied, error) {
-		r, err := c.Archive(ctx, source, &client.ArchiveOptions{User: f.user})
+		r, err := c.Archive(ctx, source, &client.ArchiveOptions{User: f.user, Include: f.include, Exclude: f.exclude})
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +138,7 @@ func (a *app) archiveToStdout(ctx context.Context, f cpFlags, source string) err
 		return err
 	}
 	return a.transfer(f, path.Base(source), func(bar *progress) (*copied, error) {
-		r, err := c.Archive(ctx, source, &client.ArchiveOptions{User: f.user})
+		r, err := c.Archive(ctx, source, &client.ArchiveOptions{User: f.user, Include: f.include, Exclude: f.exclude})
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +157,7 @@ func (a *app) extractStdin(ctx context.Context, f cpFlags, destination string) e
 		return err
 	}
 	return a.transfer(f, path.Base(destination), func(bar *progress) (*copied, error) {
-		options := &client.ExtractOptions{User: f.user}
+		options := &client.ExtractOptions{User: f.user, Include: f.include, Exclude: f.exclude}
 		if f.maxBytes > 0 {
 			options.MaxBytes = &f.maxBytes
 		}

@@ -79,6 +79,28 @@ func TestCpTree(t *testing.T) {
 	}
 }
 
+func TestCpTreeChoosesByGlobs(t *testing.T) {
+	g := startGuest(t)
+	dir := plant(t, map[string]string{"tree/a.txt": "a", "tree/a.go": "a", "tree/sub/b.txt": "b", "tree/.git/c.txt": "c"})
+	g.run(t, "", "cp", "-r", "--include", "*.txt", "--exclude", ".git", dir+"/tree", ":"+dir+"/in").want(t, 0, "", "2 B, in ")
+	g.run(t, "", "cp", "-r", "--include", "*.txt", "--exclude", ".git", ":"+dir+"/tree", dir+"/out").want(t, 0, "", "2 B, in ")
+	archive := g.run(t, "", "cp", "-rq", ":"+dir+"/tree", "-")
+	g.run(t, archive.stdout, "cp", "-rq", "--include", "*.txt", "--exclude", ".git", "-", ":"+dir+"/stdin").want(t, 0, "", "")
+	for _, to := range []string{"in", "out", "stdin"} {
+		var got []string
+		for _, name := range []string{"a.txt", "a.go", "sub/b.txt", ".git/c.txt"} {
+			if _, err := os.Stat(filepath.Join(dir, to, name)); err == nil {
+				got = append(got, name)
+			}
+		}
+		if strings.Join(got, " ") != "a.txt sub/b.txt" {
+			t.Errorf("%s has %q", to, got)
+		}
+	}
+	g.run(t, "", "cp", "--exclude", "x", dir+"/tree/a.txt", ":"+dir+"/x").want(t, 125, "", "--exclude are for trees")
+	g.run(t, "", "cp", "-r", "--exclude", "[", dir+"/tree", ":"+dir+"/x").want(t, 125, "", "exclude")
+}
+
 func TestCpTreeListsWhatItLeavesOut(t *testing.T) {
 	g := startGuest(t)
 	local, remote := t.TempDir(), t.TempDir()

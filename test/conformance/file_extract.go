@@ -186,6 +186,17 @@ func (g extractCases) LimitsAreHeldAndWhatFitsStays(t *testing.T) {
 	}
 }
 
+func (g extractCases) IncludeAndExcludeChoose(t *testing.T) {
+	dir := g.folder(t)
+	header := into(dir + "/out")
+	header.Include, header.Exclude = [][]byte{[]byte("*.txt")}, [][]byte{[]byte("skip")}
+	summary := g.unpack(t, header, craft(t, regular("a.txt", "1"), regular("a.go", "2"), regular("sub/b.txt", "3"), regular("skip/c.txt", "4")))
+	if summary.Entries != 2 || summary.Bytes != 2 || summary.FailureCount != 0 {
+		t.Errorf("summary %v, want two entries of a byte each", summary)
+	}
+	wantText(t, "files", g.sh(t, `cd "$1" && find out -type f | sort`, dir), "out/a.txt\nout/sub/b.txt")
+}
+
 func (g extractCases) DamagedStreamIsDataLossAndWholeFilesStay(t *testing.T) {
 	whole := craft(t, regular("a", "first"), regular("b", strings.Repeat("x", 5000)))
 	for name, stream := range map[string][]byte{

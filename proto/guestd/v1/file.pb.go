@@ -3195,7 +3195,12 @@ type ExtractHeader struct {
 	// Most bytes of contents to unpack. Absent: 64 GiB.
 	MaxBytes *uint64 `protobuf:"varint,7,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
 	// Most entries to unpack. Absent: 10 million.
-	MaxEntries    *uint64 `protobuf:"varint,8,opt,name=max_entries,json=maxEntries,proto3,oneof" json:"max_entries,omitempty"`
+	MaxEntries *uint64 `protobuf:"varint,8,opt,name=max_entries,json=maxEntries,proto3,oneof" json:"max_entries,omitempty"`
+	// Only entries whose name in the archive matches one of these globs (as in FileServiceListRequest). Directories on the way to them
+	// are made whether they match or not. None: all entries. The limits count what is left out, too.
+	Include [][]byte `protobuf:"bytes,9,rep,name=include,proto3" json:"include,omitempty"`
+	// Leave out entries that match one of these globs, and what is below them.
+	Exclude       [][]byte `protobuf:"bytes,10,rep,name=exclude,proto3" json:"exclude,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3284,6 +3289,20 @@ func (x *ExtractHeader) GetMaxEntries() uint64 {
 		return *x.MaxEntries
 	}
 	return 0
+}
+
+func (x *ExtractHeader) GetInclude() [][]byte {
+	if x != nil {
+		return x.Include
+	}
+	return nil
+}
+
+func (x *ExtractHeader) GetExclude() [][]byte {
+	if x != nil {
+		return x.Exclude
+	}
+	return nil
 }
 
 // ExtractRequest is one message to Extract.
@@ -4252,7 +4271,7 @@ const file_guestd_v1_file_proto_rawDesc = "" +
 	"\x06header\x18\x01 \x01(\v2\x18.guestd.v1.ArchiveHeaderH\x00R\x06header\x12)\n" +
 	"\x04data\x18\x02 \x01(\v2\x13.guestd.v1.FileDataH\x00R\x04data\x122\n" +
 	"\asummary\x18\x03 \x01(\v2\x16.guestd.v1.TreeSummaryH\x00R\asummaryB\a\n" +
-	"\x05event\"\xb6\x02\n" +
+	"\x05event\"\xea\x02\n" +
 	"\rExtractHeader\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
@@ -4265,7 +4284,10 @@ const file_guestd_v1_file_proto_rawDesc = "" +
 	"no_replace\x18\x06 \x01(\bR\tnoReplace\x12 \n" +
 	"\tmax_bytes\x18\a \x01(\x04H\x00R\bmaxBytes\x88\x01\x01\x12$\n" +
 	"\vmax_entries\x18\b \x01(\x04H\x01R\n" +
-	"maxEntries\x88\x01\x01B\f\n" +
+	"maxEntries\x88\x01\x01\x12\x18\n" +
+	"\ainclude\x18\t \x03(\fR\ainclude\x12\x18\n" +
+	"\aexclude\x18\n" +
+	" \x03(\fR\aexcludeB\f\n" +
 	"\n" +
 	"_max_bytesB\x0e\n" +
 	"\f_max_entries\"e\n" +
