@@ -112,8 +112,11 @@ func checkEnd(t *testing.T, c *client.Client, left child, end ending, kind int) 
 	if kinds[kind].name == "terminal" {
 		outlives = left.outlivesTerminal && end.timeout == 0
 	}
-	if there := len(marked(cmd.ID())) > 0; outlives && !there {
-		return errors.New("the child is gone, and nobody has killed it")
+	// A process that is just executing another program has no environment for a moment.
+	for deadline := time.Now().Add(10 * time.Second); outlives && len(marked(cmd.ID())) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return errors.New("the child is gone, and nobody has killed it")
+		}
 	}
 	err = c.SignalProcess(within(t, time.Minute), cmd.ID(), syscall.SIGKILL)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
