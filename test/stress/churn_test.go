@@ -24,7 +24,8 @@ const (
 // system before and after.
 func TestChurn(t *testing.T) {
 	g := startGuestd(t)
-	churn(t, g, rounds(warmUp, warmUp))
+	// The collector lets its heap grow to twice of what is kept, which takes a while.
+	churn(t, g, rounds(warmUp, 10*warmUp))
 	before := g.settle(t)
 	count := rounds(2000, 100_000)
 	begin := time.Now()
