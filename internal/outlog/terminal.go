@@ -17,15 +17,16 @@ import (
 // the master on a thread of its own, some milliseconds later on a busy machine. So
 // guestd writes something after it, through the same queue, that nobody can know, waits
 // for that, and takes it out again. Where that cannot be written, since output is
-// stopped (Ctrl-S), the terminal counts as drained once it is quiet.
+// stopped (Ctrl-S) or the kernel's thread does not get to it, the terminal counts as
+// drained once it is quiet.
 
 const (
-	// quietTime without output ends the reading of a terminal that takes no sentinel.
-	quietTime = 10 * time.Millisecond
-	// quietMost is for how long that is tried, sentinelMost for how long the sentinel
-	// is waited for: somebody may have thrown it away, with tcflush(3).
-	quietMost    = 100 * time.Millisecond
-	sentinelMost = time.Second
+	// quietTime without output ends the reading of a terminal that takes no sentinel. The
+	// kernel's thread has been late by more than 10 ms on an overloaded machine.
+	quietTime = 100 * time.Millisecond
+	// drainMost is for how long the end is looked for at most: somebody may have thrown
+	// the sentinel away, with tcflush(3).
+	drainMost = time.Second
 	// drainBytes is the most that is read before the mark, whatever happens.
 	drainBytes = 1 << 20
 	// sentinelSize is the sentinel's length in decimal digits, which no setting of the
@@ -86,11 +87,11 @@ func (d *terminalDrain) run() error {
 	begin := time.Now()
 	for d.total < drainBytes {
 		d.write()
-		quiet, most := quietTime, quietMost
+		quiet := quietTime
 		if d.sent == len(d.sentinel) {
-			quiet, most = sentinelMost, sentinelMost
+			quiet = drainMost
 		}
-		left := most - time.Since(begin)
+		left := drainMost - time.Since(begin)
 		if left <= 0 {
 			break
 		}
