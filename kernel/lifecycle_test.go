@@ -311,6 +311,33 @@ func TestInput(t *testing.T) {
 	}
 }
 
+// A question comes after all that was shown before it, though over another connection.
+func TestQuestionsComeAfterWhatWasShownBefore(t *testing.T) {
+	const rounds = 40
+	cs := newContexts(t)
+	x := start(t, cs, Request{Code: fmt.Sprintf("for i in range(%d):\n  print(i)\n  display(i)\n  input()", rounds), AllowStdin: true})
+	r := events(t, x, 0)
+	defer r.Close()
+	for round, shown := 0, 0; round < rounds; {
+		event, err := r.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch event.Body.(type) {
+		case Result:
+			shown++
+		case InputRequest:
+			if shown != round+1 {
+				t.Errorf("question %d comes after %d displays", round, shown)
+			}
+			round++
+			if err := cs.ReplyInput(x.ID(), 0, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestPanicCostsTheKernelOnly(t *testing.T) {
 	cs := newContexts(t)
 	mustOK(t, cs, "x = 1")

@@ -91,6 +91,9 @@ func (s *session) connect(ctx context.Context, conn jupyter.Connection, channel 
 func (s *session) read(conn *zmtp.Conn, channel jupyter.Channel, out chan<- incoming) {
 	for {
 		msg, err := s.receive(conn)
+		if channel == jupyter.Stdin && err == nil {
+			s.letOutputPass()
+		}
 		select {
 		case out <- incoming{channel: channel, msg: msg, err: err}:
 		case <-s.stopped:
@@ -99,6 +102,20 @@ func (s *session) read(conn *zmtp.Conn, channel jupyter.Channel, out chan<- inco
 		if err != nil {
 			return
 		}
+	}
+}
+
+// promptDelay is how long a question is held back. What was printed before it comes over
+// another connection, which has no order with this one, and is to be shown before it.
+const promptDelay = 10 * time.Millisecond
+
+// letOutputPass holds the reader of questions back for a moment.
+func (s *session) letOutputPass() {
+	timer := time.NewTimer(promptDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.stopped:
 	}
 }
 
