@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -89,11 +91,13 @@ func TestRunAsksTheTerminalForSixels(t *testing.T) {
 	}
 	t.Setenv("TERM", "xterm-256color")
 	t.Setenv("SSH_CONNECTION", "so that there is time enough to answer")
+	// input() waits until the terminal was asked.
 	const code = `
-import base64
+import base64, os, time
 from IPython.display import Image, display
 picture = Image(base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='))
 display(picture); display(picture)
+while not os.path.exists(%q): time.sleep(0.01)
 print('hello', input('name? '))`
 	const question = "\x1b[c"
 	for name, c := range map[string]struct{ answer, want, not string }{
@@ -103,9 +107,13 @@ print('hello', input('name? '))`
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			s := startSession(t, pty.Winsize{Rows: 24, Cols: 80}, "--target", g.target, "run", "-c", code)
+			asked := filepath.Join(t.TempDir(), "asked")
+			s := startSession(t, pty.Winsize{Rows: 24, Cols: 80}, "--target", g.target, "run", "-c", fmt.Sprintf(code, asked))
 			s.await(t, question)
 			s.keys(t, c.answer)
+			if err := os.WriteFile(asked, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
 			s.await(t, c.want)
 			s.await(t, "hello bob") // what was typed meanwhile is not lost
 			s.end(t, 0)
