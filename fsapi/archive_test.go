@@ -21,6 +21,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/test/need"
 )
 
 // archive packs a tree.
@@ -144,7 +146,7 @@ func TestArchiveKeepsAllOfATree(t *testing.T) {
 func TestArchiveIsReadByTar(t *testing.T) {
 	program, err := exec.LookPath("tar")
 	if err != nil {
-		t.Skip("there is no tar: install it")
+		need.Skip(t, "there is no tar: install it")
 	}
 	f := newFixture(t)
 	root := f.plantTree()
@@ -396,7 +398,7 @@ func TestArchiveDevices(t *testing.T) {
 	needRoot(t)
 	root := f.mkdir("tree")
 	if err := unix.Mknod(root+"/null", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
-		t.Skip("devices cannot be made here: run the tests in a machine of their own")
+		need.Skip(t, "devices cannot be made here: run the tests in a machine of their own")
 	}
 	stream, _ := f.archive(root, ArchiveOptions{})
 	if null := entries(t, stream)["null"]; null.Typeflag != tar.TypeChar || null.Devmajor != 1 || null.Devminor != 3 {

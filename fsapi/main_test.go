@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestd.internal/internal/account"
+	"guestd.internal/test/need"
 )
 
 // helperMode in the environment makes the test binary one of the helper
@@ -110,7 +111,7 @@ func newFixture(t *testing.T) *fixture {
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("acting as another user needs root: run the tests as root")
+		need.Skip(t, "acting as another user needs root: run the tests as root")
 	}
 }
 
@@ -140,7 +141,7 @@ func (f *fixture) disk(size int64, mkfs ...string) string {
 	t.Helper()
 	needRoot(t)
 	if _, err := exec.LookPath(mkfs[0]); err != nil {
-		t.Skipf("%v: install the package that has it", err)
+		need.Skip(t, "%v: install the package that has it", err)
 	}
 	image, dir := filepath.Join(scratch(t, ""), "image"), scratch(t, "")
 	must(t, os.WriteFile(image, nil, 0o600))
@@ -149,7 +150,7 @@ func (f *fixture) disk(size int64, mkfs ...string) string {
 		t.Fatalf("%s: %v: %s", mkfs[0], err, out)
 	}
 	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
-		t.Skipf("mounting what %s makes needs loop devices and a kernel that knows it: %v: %s", mkfs[0], err, out)
+		need.Skip(t, "mounting what %s makes needs loop devices and a kernel that knows it: %v: %s", mkfs[0], err, out)
 	}
 	t.Cleanup(func() { must(t, unix.Unmount(dir, 0)) })
 	must(t, os.Chmod(dir, 0o777))

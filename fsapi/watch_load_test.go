@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/test/need"
 )
 
 // TestWatchTellsNewTreesExactlyOnce makes and fills deep trees at once, in the
@@ -213,7 +215,7 @@ func runInUserNamespace(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) {
-		t.Skipf("no user namespace is to be had: %v", err)
+		need.Skip(t, "no user namespace is to be had: %v", err)
 	}
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"guestd.internal/internal/spawn"
+	"guestd.internal/test/need"
 )
 
 func runIn(t *testing.T, cs *Contexts, language, code string) *outcome {
@@ -287,7 +288,7 @@ func TestAnotherKernelByName(t *testing.T) {
 	cs := newContexts(t)
 	info, err := cs.Create(t.Context(), ContextRequest{Language: "xpython"})
 	if errors.As(err, new(*LanguageNotFoundError)) {
-		t.Skip("xpython is not installed: apt-get install xpython")
+		need.Skip(t, "xpython is not installed: apt-get install xpython")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/fscred"
 	"guestd.internal/internal/spawn"
+	"guestd.internal/test/need"
 )
 
 // otherUser returns an account that is not root's; without root there is none
@@ -20,7 +21,7 @@ import (
 func otherUser(t *testing.T) account.Account {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to run a kernel as somebody else: go test -exec sudo")
+		need.Skip(t, "needs root, to run a kernel as somebody else: go test -exec sudo")
 	}
 	acc, err := account.Open("").Lookup("nobody")
 	if err != nil {
@@ -153,7 +154,7 @@ func TestOldFoldersAreRemoved(t *testing.T) {
 // start, and nothing of root's.
 func TestForkedKernelRunsAsItsUser(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to run a kernel as somebody else: go test -exec sudo")
+		need.Skip(t, "needs root, to run a kernel as somebody else: go test -exec sudo")
 	}
 	const uid, gid = 65534, 65533
 	cs, p := warmContexts(t, 1, func(cfg *Config) {

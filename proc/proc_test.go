@@ -18,6 +18,7 @@ import (
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/spawn"
+	"guestd.internal/test/need"
 )
 
 func TestCommandsRun(t *testing.T) {
@@ -112,7 +113,7 @@ func TestStartFailures(t *testing.T) {
 func TestMissingHomeFallsBackToRoot(t *testing.T) {
 	table := newTable(t)
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to run as a user without a home")
+		need.Skip(t, "needs root, to run as a user without a home")
 	}
 	h := exec(t, table, Spec{Args: []string{"pwd"}, User: "54321"})
 	if h.text(Stdout) != "/\n" {
@@ -524,7 +525,7 @@ func TestCloseEndsEverythingAndRefusesMore(t *testing.T) {
 
 func TestLongShellLinesRunAsAnyUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to run as another user")
+		need.Skip(t, "needs root, to run as another user")
 	}
 	table := newTable(t)
 	for _, login := range []bool{false, true} {

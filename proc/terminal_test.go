@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"guestd.internal/internal/spawn"
+	"guestd.internal/test/need"
 )
 
 func inTerminal(line string, size Size) Spec {
@@ -111,7 +112,7 @@ func TestCloseInputOnATerminalIsAnEndOfFileAnywhereInALine(t *testing.T) {
 
 func TestHangUpEndsWhoeverReadsTheTerminal(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to hang up on a program that ignores SIGHUP")
+		need.Skip(t, "needs root, to hang up on a program that ignores SIGHUP")
 	}
 	table := newTable(t)
 	p, a, err := table.Exec(t.Context(), inTerminal("trap '' HUP; echo ready; cat; exit 5", Size{}), AttachOptions{})
@@ -160,7 +161,7 @@ func TestProgramMayCloseItsTerminalAndOpenItAgain(t *testing.T) {
 
 func TestLoginShell(t *testing.T) {
 	if shell := mustCurrent(t).Shell; strings.Contains(shell, "nologin") {
-		t.Skipf("needs a user with a shell; this one has %s", shell)
+		need.Skip(t, "needs a user with a shell; this one has %s", shell)
 	}
 	table := newTable(t)
 	p, a, err := table.Exec(t.Context(), Spec{LoginShell: true, Terminal: &Size{}}, AttachOptions{})

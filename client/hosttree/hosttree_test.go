@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/test/need"
 )
 
 // entry is one of a crafted stream.
@@ -257,7 +259,7 @@ func TestUnpackOntoAFullDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			disk := t.TempDir()
 			if err := unix.Mount("hosttree", disk, "tmpfs", 0, "size=64k"); err != nil {
-				t.Skipf("mounting a small disk: %v: run the tests as root", err)
+				need.Skip(t, "mounting a small disk: %v: run the tests as root", err)
 			}
 			defer func() { must(t, unix.Unmount(disk, 0)) }()
 			_, err := Unpack(t.Context(), bytes.NewReader(craft(t, c.list...)), disk, Options{})

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"guestd.internal/test/need"
 )
 
 // sorted is what find printed, in order; its own is not promised.
@@ -57,7 +59,7 @@ func TestFind(t *testing.T) {
 
 func TestFindGoesOnAfterWhatItMayNotRead(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("guestd serves other users as root only")
+		need.Skip(t, "guestd serves other users as root only")
 	}
 	const user = "65534"
 	g := startGuest(t)

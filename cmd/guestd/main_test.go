@@ -20,6 +20,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	guestdv1 "guestd.internal/proto/guestd/v1"
+	"guestd.internal/test/need"
 )
 
 // asGuestd makes the test binary guestd itself.
@@ -237,7 +238,7 @@ func TestTellsItsSupervisor(t *testing.T) {
 
 func TestWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to start guestd as somebody else")
+		need.Skip(t, "needs root, to start guestd as somebody else")
 	}
 	const uid = 65534
 	g := start(t, uid, nil)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestd.internal/internal/account"
+	"guestd.internal/test/need"
 )
 
 // guest is a user without an entry anywhere and one supplementary group.
@@ -25,7 +26,7 @@ var root = account.Account{Name: "root"}
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("changing credentials needs root: run the tests as root")
+		need.Skip(t, "changing credentials needs root: run the tests as root")
 	}
 }
 

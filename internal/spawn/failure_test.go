@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestd.internal/internal/account"
+	"guestd.internal/test/need"
 )
 
 // user returns an account without an entry, whose rights are nobody's else.
 func user(t testing.TB) account.Account {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("starting processes as another user needs root; try: sudo go test")
+		need.Skip(t, "starting processes as another user needs root; try: sudo go test")
 	}
 	return account.Account{UID: 54321, GID: 54322, Groups: []uint32{54322, 54323}, Home: "/", Shell: "/bin/sh"}
 }
@@ -149,7 +150,7 @@ func TestStartFailuresOfAnotherUser(t *testing.T) {
 func TestAFailedStartLeavesNothing(t *testing.T) {
 	s := newSpawner(t, Config{})
 	if s.cgroups == nil {
-		t.Skip("no writable cgroup v2 mount")
+		need.Skip(t, "no writable cgroup v2 mount")
 	}
 	for range 20 {
 		if _, err := s.Start(command(t, "no-such-command")); err == nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"guestd.internal/internal/account"
+	"guestd.internal/test/need"
 )
 
 func TestCloseKillsWhatIsLeft(t *testing.T) {
@@ -77,7 +78,7 @@ func cgroupSpawner(t *testing.T) *Spawner {
 	t.Helper()
 	s := newSpawner(t, Config{})
 	if s.cgroups == nil {
-		t.Skip("no writable cgroup v2 mount; try: mount -t cgroup2 none /sys/fs/cgroup")
+		need.Skip(t, "no writable cgroup v2 mount; try: mount -t cgroup2 none /sys/fs/cgroup")
 	}
 	return s
 }

@@ -17,6 +17,7 @@ import (
 
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/id"
+	"guestd.internal/test/need"
 )
 
 // helperWord as first argument turns the test binary into the helper program
@@ -138,14 +139,14 @@ func eachTreeMode(t *testing.T, test func(t *testing.T, s *Spawner)) {
 	t.Run("cgroup", func(t *testing.T) {
 		s := newSpawner(t, Config{})
 		if s.cgroups == nil {
-			t.Skip("no writable cgroup v2 mount; try: mount -t cgroup2 none /sys/fs/cgroup")
+			need.Skip(t, "no writable cgroup v2 mount; try: mount -t cgroup2 none /sys/fs/cgroup")
 		}
 		test(t, s)
 	})
 	t.Run("cgroup without kill file", func(t *testing.T) {
 		s := newSpawner(t, Config{})
 		if s.cgroups == nil {
-			t.Skip("no writable cgroup v2 mount")
+			need.Skip(t, "no writable cgroup v2 mount")
 		}
 		s.cgroups.kill = false
 		test(t, s)

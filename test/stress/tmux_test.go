@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"guestd.internal/test/need"
 )
 
 // tmux is a tmux server with one window, which runs guestctl in a terminal as people
@@ -107,7 +109,7 @@ func needPrograms(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%v", err)
+			need.Skip(t, "%v", err)
 		}
 	}
 }
@@ -120,7 +122,7 @@ func findVim(t *testing.T) string {
 			return name
 		}
 	}
-	t.Skip("no vim")
+	need.Skip(t, "no vim")
 	return ""
 }
 

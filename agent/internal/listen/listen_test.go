@@ -17,6 +17,8 @@ import (
 
 	"github.com/mdlayher/vsock"
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/test/need"
 )
 
 func TestUnixTakesItsOwnUserOnly(t *testing.T) {
@@ -54,7 +56,7 @@ func TestUnixAllowUID(t *testing.T) {
 
 func TestUnixOutsideOnly(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make a pid namespace")
+		need.Skip(t, "needs root, to make a pid namespace")
 	}
 	path := socketPath(t)
 	cmd := helper(t, "serve", path)

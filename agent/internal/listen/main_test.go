@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"guestd.internal/test/need"
 )
 
 // helperVariable makes the test binary one of its helper programs.
@@ -92,7 +94,7 @@ func helper(t *testing.T, name string, args ...string) *exec.Cmd {
 func knockAs(t *testing.T, uid uint32, path string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root, to connect as another user")
+		need.Skip(t, "needs root, to connect as another user")
 	}
 	cmd := helper(t, "dial", path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"guestd.internal/test/need"
 )
 
 // cases are .gitignore files and the paths of a tree with what they say of each:
@@ -49,7 +51,7 @@ func TestMatch(t *testing.T) {
 // TestAgainstGit asks git itself about the same files and paths.
 func TestAgainstGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("comparing with git needs git: install it")
+		need.Skip(t, "comparing with git needs git: install it")
 	}
 	for _, c := range cases {
 		dir := t.TempDir()
