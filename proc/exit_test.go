@@ -254,7 +254,7 @@ func TestTerminationEndsWithTheLastOfTheTree(t *testing.T) {
 
 func TestSignalsReachTheTreeOrTheLeader(t *testing.T) {
 	table := newTable(t)
-	p, a, err := table.Exec(t.Context(), shell("trap 'echo leader; exit' USR1; sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do sleep 0.01; done' & while :; do sleep 0.01; done"), AttachOptions{})
+	p, a, err := table.Exec(t.Context(), shell("trap 'echo leader; exit' USR1; sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do :; done' & while :; do :; done"), AttachOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

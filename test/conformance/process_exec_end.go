@@ -132,7 +132,7 @@ func (g execCases) SignalReachesTheLeaderAloneWhereAskedFor(t *testing.T) {
 }
 
 func (g execCases) SignalIsDeliveredToAHandler(t *testing.T) {
-	call := g.exec(t, script(`trap 'echo caught; exit 4' USR1; echo ready; while :; do sleep 0.1; done`))
+	call := g.exec(t, script(`trap 'echo caught; exit 4' USR1; echo ready; while :; do :; done`))
 	call.until(t, "the handler", func(out *outcome) bool { return out.stdout() == "ready\n" })
 	leader := &pb.ProcessSignal{Signal: 10, Scope: pb.SignalScope_SIGNAL_SCOPE_LEADER}
 	call.put(&pb.ProcessRequest{Request: &pb.ProcessRequest_Signal{Signal: leader}})

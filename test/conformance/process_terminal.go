@@ -60,14 +60,14 @@ func (g terminalCases) LastResizeWins(t *testing.T) {
 }
 
 func (g terminalCases) ResizeIsSignalledToTheProgram(t *testing.T) {
-	call := g.exec(t, onTerminal(script(`trap 'stty size; exit 0' WINCH; echo ready; while :; do sleep 0.1; done`)))
+	call := g.exec(t, onTerminal(script(`trap 'stty size; exit 0' WINCH; echo ready; while :; do :; done`)))
 	call.until(t, "the program", func(out *outcome) bool { return out.terminal() == "ready\r\n" })
 	call.resize(50, 60)
 	wantText(t, "the terminal", call.wait(t).terminal(), "ready\r\n50 60\r\n")
 }
 
 func (g terminalCases) ControlCGoesThroughTheLineDiscipline(t *testing.T) {
-	call := g.exec(t, onTerminal(script(`trap 'echo caught; exit 5' INT; echo ready; while :; do sleep 0.1; done`)))
+	call := g.exec(t, onTerminal(script(`trap 'echo caught; exit 5' INT; echo ready; while :; do :; done`)))
 	call.until(t, "the program", func(out *outcome) bool { return out.terminal() == "ready\r\n" })
 	call.input([]byte{3}, 1)
 	out := call.wait(t)
@@ -100,7 +100,7 @@ func (g terminalCases) HangUpEndsAProgram(t *testing.T) {
 
 func (g terminalCases) HangUpCanBeCaught(t *testing.T) {
 	dir := g.folder(t)
-	call := g.exec(t, onTerminal(script(`trap ': >"$1/hung-up"; exit 6' HUP; echo ready; while :; do sleep 0.1; done`, dir)))
+	call := g.exec(t, onTerminal(script(`trap ': >"$1/hung-up"; exit 6' HUP; echo ready; while :; do :; done`, dir)))
 	call.until(t, "the program", func(out *outcome) bool { return out.terminal() == "ready\r\n" })
 	call.signal(1)
 	wantExitCode(t, call.wait(t).exit, 6)
