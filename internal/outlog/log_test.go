@@ -56,14 +56,12 @@ func full(t *testing.T, l *Log) bool {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for {
-		buf, stall, err := l.tryReserve()
+		buf, err := l.Reserve(ctx)
+		if errors.Is(err, context.Canceled) {
+			return true
+		}
 		if err != nil {
 			t.Fatal(err)
-		}
-		if buf == nil {
-			_ = stall
-			_, err := l.Reserve(ctx)
-			return errors.Is(err, context.Canceled)
 		}
 		if l.State().End > 64<<20 {
 			return false
