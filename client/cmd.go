@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -83,7 +85,7 @@ type Cmd struct {
 	OnGap func(Gap)
 
 	client  *Client
-	running *running
+	running atomic.Pointer[running]
 }
 
 // Command prepares a command with arguments; no shell is involved.
@@ -120,10 +122,11 @@ func (c *Cmd) Start(ctx context.Context) error {
 // wrong with a reader, a writer or the connection. Where the context's end has killed the command,
 // the ExitError wraps its cause.
 func (c *Cmd) Wait() error {
-	if c.running == nil {
-		return errors.New("guestd client: Wait before Start")
+	r := c.running.Load()
+	if r == nil {
+		return fmt.Errorf("waiting for a command: %w", ErrNotStarted)
 	}
-	return c.running.wait()
+	return r.wait()
 }
 
 // Output runs the command and returns its stdout.
@@ -145,33 +148,35 @@ func (c *Cmd) CombinedOutput(ctx context.Context) ([]byte, error) {
 
 // ID is the process's id, by which every client can attach to it. It is empty before the start.
 func (c *Cmd) ID() string {
-	if c.running == nil {
-		return ""
+	if r := c.running.Load(); r != nil {
+		return r.session.id
 	}
-	return c.running.session.id
+	return ""
 }
 
 // PID is the leader's pid in the guest: information, not a handle. It is 0 before the start.
 func (c *Cmd) PID() int {
-	if c.running == nil {
-		return 0
+	if r := c.running.Load(); r != nil {
+		return r.session.pid
 	}
-	return c.running.session.pid
+	return 0
 }
 
 // Status tells how the command ended; nil before that.
 func (c *Cmd) Status() *ExitStatus {
-	if c.running == nil {
-		return nil
+	if r := c.running.Load(); r != nil {
+		return r.status()
 	}
-	return c.running.status()
+	return nil
 }
 
-// Signal sends a signal to the command's whole tree. It does not wait until it has arrived.
-func (c *Cmd) Signal(signal syscall.Signal) error { return c.running.signal(signal) }
+// Signal sends a signal to the command's whole tree. It does not wait until it has arrived. It may be
+// called while Start is under way, and fails with ErrNotStarted until the command's first output can
+// come.
+func (c *Cmd) Signal(signal syscall.Signal) error { return c.running.Load().signal(signal) }
 
-// Resize sets the size of the command's terminal; the last one wins.
-func (c *Cmd) Resize(size Size) error { return c.running.resize(size) }
+// Resize sets the size of the command's terminal; the last one wins. It fails as Signal does.
+func (c *Cmd) Resize(size Size) error { return c.running.Load().resize(size) }
 
 // Detach starts the command without a reader and returns its id: it goes on by itself, and can be
 // attached to, waited for and signalled by its id. Stdin, Stdout and Stderr must be nil: its stdin
@@ -193,7 +198,7 @@ func (c *Cmd) Detach(ctx context.Context) (id string, err error) {
 
 // begin starts the command; the caller sees to it that what it returns is run.
 func (c *Cmd) begin(ctx context.Context) (*running, error) {
-	if c.running != nil {
+	if c.running.Load() != nil {
 		return nil, errors.New("guestd client: the command was started already")
 	}
 	spec, err := c.spec()
@@ -208,6 +213,6 @@ func (c *Cmd) begin(ctx context.Context) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.running = r
+	c.running.Store(r)
 	return r, nil
 }

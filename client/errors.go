@@ -48,6 +48,8 @@ var (
 	ErrArchive = errors.New("the archive is damaged or incomplete")
 	// ErrOutside: an archive's entry would lie outside the directory.
 	ErrOutside = errors.New("leads out of the directory")
+	// ErrNotStarted: a Cmd that does not run yet cannot be signalled, resized or waited for.
+	ErrNotStarted = errors.New("the command was not started")
 	// ErrLimit: a limit of guestd's own is reached.
 	ErrLimit = errors.New("limit reached")
 )

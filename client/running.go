@@ -107,7 +107,7 @@ func (r *running) status() *ExitStatus {
 // notRunning tells why nothing can be sent to the process.
 func (r *running) notRunning() error {
 	if r == nil {
-		return errors.New("guestd client: the command was not started")
+		return ErrNotStarted
 	}
 	select {
 	case <-r.ended:

@@ -60,16 +60,16 @@ func (a *app) attach(ctx context.Context, id, from string, interactive bool) err
 	defer raw.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(context.Canceled)
+	detach := func(s signalError) { cancel(s) }
+	if terminal {
+		return a.followTerminal(ctx, func() (remote, error) { return c.Attach(ctx, id, options) }, detach)
+	}
+	restore := a.signals.forward(detach)
+	defer restore()
 	attachment, err := c.Attach(ctx, id, options)
 	if err != nil {
 		return err
 	}
-	detach := func(s signalError) { cancel(s) }
-	if terminal {
-		return a.followTerminal(ctx, attachment, detach)
-	}
-	restore := a.signals.redirect(detach)
-	defer restore()
 	err = attachment.Wait()
 	if s, is := errors.AsType[signalError](context.Cause(ctx)); is && attachment.Status() == nil {
 		return s

@@ -70,9 +70,6 @@ func (a *app) exec(ctx context.Context, f execFlags, args []string) error {
 		cmd.Stdin = a.stdin
 	}
 	cmd.Stdout, cmd.Stderr = a.stdout, a.stderr
-	if err := cmd.Start(ctx); err != nil {
-		return err
-	}
 	return a.follow(ctx, cmd)
 }
 
@@ -143,10 +140,8 @@ func (a *app) runInTerminal(ctx context.Context, cmd *client.Cmd, keys bool) err
 	defer raw.close()
 	commandCtx, kill := context.WithCancelCause(ctx)
 	defer kill(context.Canceled)
-	if err := cmd.Start(commandCtx); err != nil {
-		return err
-	}
-	return a.followTerminal(ctx, cmd, hangUp(cmd, kill))
+	start := func() (remote, error) { return cmd, cmd.Start(commandCtx) }
+	return a.followTerminal(ctx, start, hangUp(cmd, kill))
 }
 
 // sizeForGuest is the local terminal's size, or guestd's default.

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,26 +63,60 @@ func TestExec(t *testing.T) {
 // The shell starts no program while it waits: dash loses a signal that comes during its vfork(2).
 func TestExecPassesSignalsOn(t *testing.T) {
 	g := startGuest(t)
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
-		cmd := exec.Command(filepath.Join(bin, "guestctl"), "--target", g.target, "exec", "--shell",
-			`for s in INT TERM HUP QUIT USR1; do trap "echo $s; exit 9" $s; done; echo ready; while :; do :; done`)
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
+	for name, signal := range forwardable {
+		for range 3 {
+			cmd := exec.Command(filepath.Join(bin, "guestctl"), "--target", g.target, "exec", "--timeout", "1m", "--shell",
+				`for s in INT TERM HUP QUIT USR1 USR2; do trap "echo $s; exit 9" $s; done; echo ready; while :; do :; done`)
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Process.Signal(signal)
+			rest, _ := io.ReadAll(stdout)
+			cmd.Wait()
+			if exitCodeOf(cmd) != 9 || string(rest) != name+"\n" {
+				t.Errorf("%s: exit code %d, %q", name, exitCodeOf(cmd), rest)
+			}
 		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line := make([]byte, len("ready\n"))
-		if _, err := stdout.Read(line); err != nil {
-			t.Fatal(err)
-		}
-		cmd.Process.Signal(signal)
-		var rest bytes.Buffer
-		rest.ReadFrom(stdout)
-		cmd.Wait()
-		if exitCodeOf(cmd) != 9 || rest.Len() == 0 {
-			t.Errorf("%v: exit code %d, %q", signal, exitCodeOf(cmd), rest.String())
+	}
+}
+
+// forwardable are the signals that a running command gets when guestctl does.
+var forwardable = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
+	"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2}
+
+// A guest that takes the connection and says nothing never lets the command start.
+func TestSignalBeforeTheStartGivesItUp(t *testing.T) {
+	address := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, args := range [][]string{{"exec", "--", "true"}, {"exec", "-t", "--", "true"}} {
+		for name, signal := range forwardable {
+			cmd := exec.Command(filepath.Join(bin, "guestctl"), append([]string{"--target", "unix://" + address}, args...)...)
+			cmd.Env = append(os.Environ(), "GOTRACEBACK=none")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.ReadFull(conn, make([]byte, 24)) // HTTP/2's preface comes with the first call
+			cmd.Process.Signal(signal)
+			cmd.Wait()
+			conn.Close()
+			if code := exitCodeOf(cmd); code != 128+int(signal) {
+				t.Errorf("%v, %s: exit code %d", args, name, code)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"syscall"
 	"time"
 
@@ -18,17 +19,28 @@ type remote interface {
 	Wait() error
 }
 
-// follow passes signals on to a process without a terminal, and waits for its end, or for ctx's: that
-// of a verb whose guest is out of reach for good.
-func (a *app) follow(ctx context.Context, r remote) error {
+// follow starts a command without a terminal, passes signals on to it, and waits for its end, or for
+// ctx's: that of a verb whose guest is out of reach for good. A signal that comes before the command
+// runs gives its start up.
+func (a *app) follow(ctx context.Context, cmd *client.Cmd) error {
+	commandCtx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(context.Canceled)
+	// Before the start: the command may show that it runs, and be answered by a signal, before Start
+	// has returned.
 	restore := a.signals.forward(func(s signalError) {
-		if !a.connection.giveUp(s) {
-			// It fails only when the process has ended, which Wait tells.
-			_ = r.Signal(syscall.Signal(s))
+		if a.connection.giveUp(s) {
+			return
+		}
+		// It fails otherwise only when the command has ended, which Wait tells.
+		if errors.Is(cmd.Signal(syscall.Signal(s)), client.ErrNotStarted) {
+			giveUp(s)
 		}
 	})
 	defer restore()
-	return waitFor(ctx, r)
+	if err := cmd.Start(commandCtx); err != nil {
+		return err
+	}
+	return waitFor(ctx, cmd)
 }
 
 // waitFor waits for a process's end, and no longer than ctx lasts.
@@ -43,15 +55,11 @@ func waitFor(ctx context.Context, r remote) error {
 	}
 }
 
-// followTerminal passes the terminal's size on to a process in a terminal, and waits for its end.
-// The keys for signals are typed into the guest's terminal; a signal to guestctl itself means that
-// the local one is gone, and calls end. ctx is as in follow.
-func (a *app) followTerminal(ctx context.Context, r remote, end func(signalError)) error {
-	stop := a.followSize(func(size client.Size) {
-		// It fails only when the process has ended, which Wait tells.
-		_ = r.Resize(size)
-	})
-	defer stop()
+// followTerminal starts to follow a process in a terminal, passes the terminal's size on to it, and
+// waits for its end. The keys for signals are typed into the guest's terminal; a signal to guestctl
+// itself means that the local one is gone, and calls end, be it before start has returned. ctx is as
+// in follow.
+func (a *app) followTerminal(ctx context.Context, start func() (remote, error), end func(signalError)) error {
 	ended := make(chan signalError, 1)
 	restore := a.signals.forward(func(s signalError) {
 		if a.connection.giveUp(s) {
@@ -64,7 +72,16 @@ func (a *app) followTerminal(ctx context.Context, r remote, end func(signalError
 		}
 	})
 	defer restore()
-	err := waitFor(ctx, r)
+	r, err := start()
+	if err != nil {
+		return err
+	}
+	stop := a.followSize(func(size client.Size) {
+		// It fails only when the process has ended, which Wait tells.
+		_ = r.Resize(size)
+	})
+	defer stop()
+	err = waitFor(ctx, r)
 	select {
 	case s := <-ended:
 		return s
@@ -73,12 +90,16 @@ func (a *app) followTerminal(ctx context.Context, r remote, end func(signalError
 	}
 }
 
-// hangUp ends a process in a terminal as the loss of its line would, and kills it if that does not
-// help. Its timer needs no owner: cancel does nothing once the process has ended.
-func hangUp(r remote, cancel context.CancelCauseFunc) func(signalError) {
+// hangUp ends a command in a terminal as the loss of its line would, and kills it if that does not
+// help, or if it does not run yet. Its timer needs no owner: cancel does nothing once the command has
+// ended.
+func hangUp(cmd *client.Cmd, cancel context.CancelCauseFunc) func(signalError) {
 	return func(s signalError) {
-		// It fails only when the process has ended, which Wait tells.
-		_ = r.Signal(syscall.SIGHUP)
+		// It fails otherwise only when the command has ended, which Wait tells.
+		if errors.Is(cmd.Signal(syscall.SIGHUP), client.ErrNotStarted) {
+			cancel(s)
+			return
+		}
 		time.AfterFunc(hangUpPatience, func() { cancel(s) })
 	}
 }

@@ -37,8 +37,5 @@ func (a *app) shell(ctx context.Context, user string) error {
 		return a.runInTerminal(ctx, cmd, true)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
-	if err := cmd.Start(ctx); err != nil {
-		return err
-	}
 	return a.follow(ctx, cmd)
 }
