@@ -63,7 +63,7 @@ test: ## Run everything that CI runs
 
 .PHONY: race
 race: ## Run all Go tests under the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Check formatting, vet and lint
