@@ -2,6 +2,7 @@ package fsapi
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -219,4 +220,69 @@ func TestWorkersAreBounded(t *testing.T) {
 	<-f.workers
 	_, err := f.Stat(f.ctx, f.user, ".", true)
 	must(t, err)
+}
+
+// TestTemporaryNamesAllTaken has others take all the names that a path has of its
+// own: everything still works, and nothing is written in place for it.
+func TestTemporaryNamesAllTaken(t *testing.T) {
+	f := newFixture(t)
+	shared := f.mkdir("shared")
+	must(t, os.Chmod(shared, 0o777|fs.ModeSticky))
+	taken := 0
+	for _, name := range []string{"file", "new", "link", "packed", "moved"} {
+		for slot := range tempSlots {
+			path := filepath.Join(shared, tempName(name, slot))
+			must(t, unix.Mkfifo(path, 0o600))
+			taken++
+			if f.user != "" {
+				must(t, os.Chown(path, otherUID, otherUID))
+			}
+		}
+	}
+	f.put("src", "content")
+	for _, named := range []bool{true, false} {
+		f.namedTemp = named
+		for range 2 { // the second time there is something to replace
+			for _, name := range []string{"file", "new"} {
+				if result, err := f.write(f.user, "shared/"+name, "written", WriteOptions{}); err != nil || result.InPlace {
+					t.Errorf("writing %s: %+v, %v", name, result, err)
+				}
+			}
+			must(t, f.copyErr("src", "shared/file", CopyOptions{}))
+			_, err := f.Link(f.ctx, f.user, "src", "shared/link", true)
+			must(t, err)
+			_, err = f.Extract(f.ctx, f.user, "shared", ExtractOptions{}, bytes.NewReader(craft(t, tarFile("packed", "packed"))))
+			must(t, err)
+			f.wantContent(f.path("shared/file"), "content")
+		}
+	}
+	if f.user != "" {
+		there := f.tmpfs("1m")
+		must(t, os.WriteFile(there+"/src", []byte("moved"), 0o644))
+		must(t, f.move(there+"/src", "shared/moved", MoveOptions{}))
+		must(t, os.Remove(f.path("shared/moved")))
+	}
+	entries, err := os.ReadDir(shared)
+	must(t, err)
+	if len(entries) != taken+4 {
+		t.Errorf("%d entries, want %d of others' and 4", len(entries), taken)
+	}
+}
+
+// TestForeignTreesAreNotTakenForLeftovers has somebody put a tree where a move or a
+// replacement makes one: it is not removed, which would take as long as its maker
+// likes.
+func TestForeignTreesAreNotTakenForLeftovers(t *testing.T) {
+	needRoot(t)
+	f := newFixture(t)
+	must(t, os.Chmod(f.home, 0o777))
+	trap := f.path(tempName("link", 0))
+	must(t, os.MkdirAll(trap+"/deep", 0o777))
+	must(t, os.Chmod(trap, 0o777))
+	must(t, os.Chown(trap, otherUID, otherUID))
+	f.put("link", "old")
+	_, err := f.Link(f.ctx, f.user, "src", "link", true)
+	must(t, err)
+	f.wantNames(f.home, filepath.Base(trap), "link")
+	f.wantNames(trap, "deep")
 }
