@@ -84,9 +84,17 @@ func (fsys *FS) Extract(ctx context.Context, user, path string, opts ExtractOpti
 	}
 	err = x.unpack(r)
 	if err != nil && x.result.Entries > 0 {
-		err = fmt.Errorf("%w (%d entries with %d bytes were unpacked before, and stay)", err, x.result.Entries, x.result.Bytes)
+		err = fmt.Errorf("%w (what was unpacked before stays: %s with %s)", err,
+			counted(x.result.Entries, "entry", "entries"), counted(x.result.Bytes, "byte", "bytes"))
 	}
 	return x.result, pathError("extract", path, err)
+}
+
+func counted(n uint64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func (o *ExtractOptions) check(acc account.Account) error {
@@ -329,8 +337,8 @@ func (x *extractor) discard(b *extractBatch) {
 func (x *extractor) end(ok bool) {
 	x.fsys.cleanUp(x.ctx, x.acc, "unpacked folders", func() error {
 		x.settle("")
-		if !ok {
-			x.made.remove()
+		if !ok && x.made.remove() {
+			x.result.Entries, x.result.Bytes = 0, 0 // of entries for the folder itself
 		}
 		return nil
 	})

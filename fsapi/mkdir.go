@@ -123,15 +123,18 @@ func (m *madeFolders) close() {
 	}
 }
 
-// remove takes the folders away that are still empty, innermost first.
-func (m *madeFolders) remove() {
+// remove takes the folders away that are still empty, innermost first; gone says
+// whether the innermost is.
+func (m *madeFolders) remove() (gone bool) {
 	for n := len(m.names); n > 0; n-- {
 		// What is not empty is in use, and so are those around it.
 		if unix.Unlinkat(m.dir, strings.Join(m.names[:n], "/"), unix.AT_REMOVEDIR) != nil {
 			break
 		}
+		gone = true
 	}
 	m.names = nil
+	return gone
 }
 
 // makeFolders makes what is missing of an absolute path to a folder, and opens
