@@ -42,6 +42,9 @@ type copyRules struct {
 	merge bool
 	// goOn copies the others after an entry could not be copied.
 	goOn bool
+	// removable makes it a failure if the user could not remove an entry of the
+	// source.
+	removable bool
 	// whole makes the root appear only when it is complete, if it is a file.
 	whole bool
 	// namedTemp is as in FS.
@@ -130,6 +133,11 @@ func (c *copier) copy(e copyEntry) error {
 	info, err := c.look(e.from)
 	if err != nil {
 		return c.sourceError(e, err)
+	}
+	if c.rules.removable {
+		if err := mayRemove(e.from, c.acc); err != nil {
+			return pathError("remove", c.source+e.below, err)
+		}
 	}
 	if done, err := c.linkAgain(e, info); done {
 		return err

@@ -3,7 +3,6 @@ package fsapi
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -30,9 +29,13 @@ type MoveResult struct {
 //
 // Between file systems the source is copied beside the destination (with modes,
 // times, links, holes, user attributes, and owners as far as the user may),
-// renamed, then removed: the destination is whole or untouched. A failure while
-// the source is removed is returned, and leaves what is left of it beside the
-// whole copy.
+// renamed, then removed: the destination is whole or untouched. What the user
+// could not remove is a failure before anything is renamed. If the removal is
+// refused all the same the destination gets back what it had. Only where that
+// cannot be, since a part of the source has gone already, or the file system
+// cannot exchange two names so that a replaced file is lost, are both there
+// after the failure: the whole copy, and what is left of the source. The error
+// says so.
 func (fsys *FS) Move(ctx context.Context, user, src, dst string, opts MoveOptions) (MoveResult, error) {
 	acc, err := fsys.account(user)
 	if err != nil {
@@ -102,11 +105,13 @@ func (m *mover) run(ctx context.Context) (err error) {
 	if err = m.rename(info); errors.Is(err, unix.EXDEV) {
 		m.result.Copied = true
 		err = m.across(ctx, info)
+	} else {
+		err = m.explain(err)
 	}
 	if err == nil {
 		m.result.Info = m.to.describe(info)
 	}
-	return m.explain(err)
+	return err
 }
 
 // describe looks at what was just put at e. If it is gone already, or cannot be
@@ -122,10 +127,10 @@ func (e *endpoint) describe(like Info) Info {
 	return info
 }
 
-// explain says which side an error is about.
+// explain says which side an error is about, before anything was moved.
 func (m *mover) explain(err error) error {
 	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, errCopyIntoItself):
+	case errors.Is(err, unix.EINVAL) && !m.result.Copied, errors.Is(err, errCopyIntoItself):
 		return &InvalidError{Field: "destination", Problem: "is inside the source"}
 	case errors.Is(err, unix.EEXIST) && !m.opts.NoReplace, errors.Is(err, unix.ENOTEMPTY):
 		return pathError("move", m.destination, unix.ENOTEMPTY)
@@ -165,117 +170,4 @@ func (m *mover) dropSecondName(info Info) error {
 		return nil // moved
 	}
 	return unix.Unlinkat(m.from.dir, m.from.base, 0)
-}
-
-// across moves between file systems. The copy is made in a folder of its own
-// beside the destination, which is recognised as left over if guestd is killed.
-func (m *mover) across(ctx context.Context, info Info) error {
-	if err := m.checkAcross(info); err != nil {
-		return err
-	}
-	lock := -1
-	temp, err := claimTemp(m.to.dir, m.to.base, func(name string) (err error) {
-		lock, err = makeTempFolder(m.to.dir, name)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer unix.Close(lock)
-	const copied = "entry"
-	c := copier{ctx: ctx, acc: m.acc, source: m.source, destination: m.destination, rules: copyRules{preserve: true}}
-	if err = c.run(place{m.from.dir, m.from.base}, place{lock, copied}); err == nil {
-		err = m.placeCopy(lock, copied, info)
-	}
-	// Not ctx: the litter goes even if the call is cancelled.
-	if _, cleanErr := removeTree(context.WithoutCancel(ctx), m.to.dir, temp); err == nil && cleanErr != nil {
-		err = cleanErr
-	}
-	if err != nil {
-		return err
-	}
-	if info.Type == TypeDirectory {
-		_, err := removeTree(ctx, m.from.dir, m.from.base)
-		return relabel(err, m.from.base, m.source)
-	}
-	return unix.Unlinkat(m.from.dir, m.from.base, 0)
-}
-
-// relabel makes an error's path, which begins with the tree's own name, begin
-// with what the caller calls the tree.
-func relabel(err error, name, path string) error {
-	var below *PathError
-	if errors.As(err, &below) {
-		below.Path = path + strings.TrimPrefix(below.Path, name)
-	}
-	return err
-}
-
-// checkAcross finds out early what would make the long copy pointless.
-func (m *mover) checkAcross(info Info) error {
-	if err := unix.Faccessat2(m.from.dir, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil && !errors.Is(err, unix.ENOSYS) {
-		return err
-	}
-	old, err := statAt(m.to.dir, m.to.base)
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return nil
-	case err != nil:
-		return err
-	case m.opts.NoReplace:
-		return unix.EEXIST
-	case old.Type == TypeDirectory && info.Type != TypeDirectory:
-		return unix.EISDIR
-	case old.Type != TypeDirectory && info.Type == TypeDirectory:
-		return unix.ENOTDIR
-	}
-	return nil
-}
-
-// makeTempFolder makes a folder that only the user can enter, opens and locks it.
-func makeTempFolder(dir int, name string) (int, error) {
-	if err := unix.Mkdirat(dir, name, 0o700); err != nil {
-		return -1, err
-	}
-	fd, err := openSubfolder(dir, name)
-	if errors.Is(err, unix.ENOENT) {
-		return -1, unix.EEXIST // taken for left over before it was locked
-	}
-	if err != nil {
-		return -1, err
-	}
-	if err := lockTemp(fd); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
-// placeCopy renames the finished copy to the destination. Renaming a folder
-// elsewhere changes its "..", which takes write permission for it; one without
-// gets it for that moment.
-func (m *mover) placeCopy(tempDir int, name string, info Info) error {
-	if info.Type != TypeDirectory || info.Mode&0o200 != 0 {
-		return m.renameCopy(tempDir, name)
-	}
-	fd, err := openSubfolder(tempDir, name)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	copied, err := statAt(fd, "")
-	if err != nil {
-		return err
-	}
-	if err := unix.Fchmod(fd, copied.Mode|0o200); err != nil {
-		return err
-	}
-	return errors.Join(m.renameCopy(tempDir, name), unix.Fchmod(fd, copied.Mode))
-}
-
-func (m *mover) renameCopy(tempDir int, name string) error {
-	if m.opts.NoReplace {
-		return renameNew(tempDir, name, m.to.dir, m.to.base)
-	}
-	return unix.Renameat(tempDir, name, m.to.dir, m.to.base)
 }

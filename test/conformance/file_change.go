@@ -227,12 +227,7 @@ func (g moveCases) DirectoryIsNotMovedIntoItself(t *testing.T) {
 }
 
 func (g moveCases) OtherFileSystemIsReachedByCopying(t *testing.T) {
-	dir := g.folder(t)
-	other := "/dev/shm/" + dir[len(dir)-8:]
-	if g.sh(t, `stat -c %d "$1" /dev/shm | uniq | wc -l`, dir) != "2" {
-		t.Skip("/dev/shm is no file system of its own")
-	}
-	t.Cleanup(func() { g.sh(t, `rm -rf "$1"`, other) })
+	dir, other := g.twoFileSystems(t)
 	g.sh(t, `cd "$1" && mkdir -p tree/sub && echo text >tree/sub/file && chmod 640 tree/sub/file && ln -s sub tree/link`, dir)
 	if response := g.move(t, dir+"/tree", other); !response.Copied {
 		t.Errorf("%v, want copied", response)
@@ -243,6 +238,42 @@ func (g moveCases) OtherFileSystemIsReachedByCopying(t *testing.T) {
 	}
 	if g.exists(t, dir+"/tree") {
 		t.Error("the source is still there")
+	}
+}
+
+// twoFileSystems makes a folder, and says a path on another file system, which is
+// removed when the test ends.
+func (g moveCases) twoFileSystems(t *testing.T) (dir, other string) {
+	t.Helper()
+	dir = g.folder(t)
+	other = "/dev/shm/" + dir[len(dir)-8:]
+	if g.sh(t, `stat -c %d "$1" /dev/shm | uniq | wc -l`, dir) != "2" {
+		t.Skip("/dev/shm is no file system of its own")
+	}
+	t.Cleanup(func() { g.sh(t, `rm -rf "$1"`, other) })
+	return dir, other
+}
+
+// FailureOnAnotherFileSystemLeavesBothSides moves trees with something deep inside
+// that the user may read but not remove.
+func (g moveCases) FailureOnAnotherFileSystemLeavesBothSides(t *testing.T) {
+	g.needRoot(t)
+	dir, other := g.twoFileSystems(t)
+	g.sh(t, `mkdir -m 777 "$2" && echo old >"$2/old" && chmod 777 "$1" && cd "$1" && umask 0 && mkdir -p closed/sub/a sticky/sub sticky-top &&
+		for d in closed/sub/a sticky/sub sticky-top closed sticky; do echo text >$d/file; done &&
+		chmod 755 closed/sub/a && chmod 1777 sticky/sub sticky-top`, dir, other)
+	const look = `find "$1" "$2" -exec stat -c "%n %A %u" {} + && find "$1" "$2" -type f -exec cat {} +`
+	before := g.sh(t, look, dir, other)
+	for _, from := range []string{"/closed", "/sticky", "/sticky-top/file"} {
+		for _, to := range []string{"/new", "/old"} {
+			if to == "/old" && from != "/sticky-top/file" {
+				continue // a tree does not replace a file
+			}
+			g.refuse(t, &pb.MoveRequest{User: g.OtherUser, Source: []byte(dir + from), Destination: []byte(other + to)}, denied())
+		}
+	}
+	if after := g.sh(t, look, dir, other); after != before {
+		t.Errorf("there is now\n%s\nthere was\n%s", after, before)
 	}
 }
 
