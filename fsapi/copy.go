@@ -19,9 +19,10 @@ type CopyOptions struct {
 	// leads nowhere cannot be copied then, nor one to a folder that it is in.
 	FollowLinks bool
 	// Preserve keeps owners where the user may, modes, times, user attributes,
-	// access lists and hard links within the tree, as cp -a does. Otherwise the
-	// copy is the user's own, with the modes kept but for set-user-id and
-	// set-group-id.
+	// access lists and hard links within the tree, as cp -a does. Otherwise, as
+	// with cp -r, the copy is the user's own and new, with the modes kept but for
+	// set-user-id and set-group-id, and each name of a file with several becomes a
+	// file of its own.
 	Preserve bool
 }
 

@@ -175,6 +175,9 @@ func TestCopyTreeAsOnesOwn(t *testing.T) {
 		if uid != testUID || gid != testUID || mode.Perm() != want || mode&(fs.ModeSetgid|fs.ModeSetuid) != 0 {
 			t.Errorf("%s: %d:%d %v", name, uid, gid, mode)
 		}
+		if info, err := os.Lstat(f.path("copy") + name); err != nil || info.ModTime().Equal(copyTime) {
+			t.Errorf("%s has the original's time, %v", name, err)
+		}
 	}
 	var a, b unix.Stat_t
 	must(t, unix.Stat(f.path("copy/second"), &a))

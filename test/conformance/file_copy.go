@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -92,6 +93,22 @@ func (g copyCases) PreserveKeepsOwnerModeAndTimes(t *testing.T) {
 		from, to := g.stat(t, dir+"/tree"+name), g.stat(t, dir+"/kept"+name)
 		if to.Mode != from.Mode || to.Uid != from.Uid || to.Gid != from.Gid || to.ModifyTime.GetSeconds() != from.ModifyTime.GetSeconds() {
 			t.Errorf("%v was preserved as %v", from, to)
+		}
+	}
+}
+
+func (g copyCases) HardLinksAndTimesAreKeptOnlyWhereAskedFor(t *testing.T) {
+	dir := g.folder(t)
+	g.sh(t, `cd "$1" && mkdir tree && echo text >tree/a && ln tree/a tree/b && touch -t 200102030405.06 tree/a`, dir)
+	for _, preserve := range []bool{false, true} {
+		request := copyRequest(dir+"/tree", fmt.Sprintf("%s/copy %v", dir, preserve))
+		request.Preserve = preserve
+		g.copy(t, request)
+		from := g.stat(t, dir+"/tree/a")
+		a, b := g.stat(t, string(request.Destination)+"/a"), g.stat(t, string(request.Destination)+"/b")
+		linked, sameTime := a.Inode == b.Inode, a.ModifyTime.AsTime().Equal(from.ModifyTime.AsTime())
+		if linked != preserve || sameTime != preserve {
+			t.Errorf("with preserve %v: linked %v, the same time %v", preserve, linked, sameTime)
 		}
 	}
 }

@@ -1782,7 +1782,12 @@ func (x *RemoveResponse) GetRemoved() uint64 {
 	return 0
 }
 
-// MoveRequest asks for a new name.
+// MoveRequest asks for a new name. On another file system a copy takes the destination, whole and at once, and then the source
+// goes. What the user may not remove is refused before the destination is touched, and a failed call leaves both sides as they
+// were. There are two exceptions, and the error's text tells them: a part of the source was gone when the rest was found to be
+// out of reach, since permissions have changed meanwhile; or the source stays for another reason than permissions, and a
+// replaced file cannot be given back, since its file system cannot exchange two names. Then the destination has the whole copy,
+// and what is left of the source stays.
 type MoveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// See the package's head.
@@ -1936,7 +1941,9 @@ type CopyRequest struct {
 	NoReplace bool `protobuf:"varint,6,opt,name=no_replace,json=noReplace,proto3" json:"no_replace,omitempty"`
 	// Copy what links lead to instead of the links.
 	FollowLinks bool `protobuf:"varint,7,opt,name=follow_links,json=followLinks,proto3" json:"follow_links,omitempty"`
-	// Keep owner (where the user may), mode and times, as `cp -a`. Otherwise the copy is the user's, with mode kept.
+	// Keep owner (where the user may), mode, times, user attributes, access lists, and hard links within the tree, as `cp -a`.
+	// Otherwise, as with `cp -r`, the copy is the user's, with mode kept and times of its own, and each name of a file with
+	// several becomes a file of its own.
 	Preserve      bool `protobuf:"varint,8,opt,name=preserve,proto3" json:"preserve,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
