@@ -19,14 +19,17 @@ import (
 var spawner *spawn.Spawner
 
 func TestMain(m *testing.M) {
+	goroutines, descriptors := runtime.NumGoroutine(), countDescriptors()
 	var err error
 	if spawner, err = spawn.New(spawn.Config{}); err != nil {
 		panic(err)
 	}
-	goroutines, descriptors := runtime.NumGoroutine(), countDescriptors()
 	code := m.Run()
+	if err := spawner.Close(); err != nil {
+		panic(err)
+	}
 	leaked := func() bool {
-		return runtime.NumGoroutine() > goroutines || countDescriptors() > descriptors+1 // the poller's own
+		return runtime.NumGoroutine() > goroutines || countDescriptors() > descriptors+2 // the poller's own
 	}
 	for deadline := time.Now().Add(10 * time.Second); leaked(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -37,6 +37,7 @@ func (g *cgroup) close() {
 // remove removes the folder, unless a process is in it or below it, and says whether
 // it is gone.
 func (g *cgroup) remove() bool {
+	g.close()
 	err := unix.Rmdir(g.path)
 	if (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOTEMPTY)) && !g.populated() {
 		err = removeCgroup(g.path) // and the folders that its processes have made

@@ -100,10 +100,6 @@ func (p *cgroupParent) create() (g *cgroup, err error) {
 			return nil, err
 		}
 	}
-	if err := g.open(); err != nil {
-		g.remove()
-		return nil, err
-	}
 	delay := tidyDelay
 	if len(p.ready) < refillBelow {
 		delay = 0
@@ -114,6 +110,7 @@ func (p *cgroupParent) create() (g *cgroup, err error) {
 	return g, nil
 }
 
+// make makes a folder and opens it.
 func (p *cgroupParent) make() (*cgroup, error) {
 	p.mu.Lock()
 	p.number++
@@ -125,7 +122,12 @@ func (p *cgroupParent) make() (*cgroup, error) {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, err
 	}
-	return &cgroup{path: path, fd: -1}, nil
+	g := &cgroup{path: path, fd: -1}
+	if err := g.open(); err != nil {
+		g.remove()
+		return nil, err
+	}
+	return g, nil
 }
 
 // release removes the folder, soon or once its last process is gone.
