@@ -152,7 +152,11 @@ func (ps *processStream) serve(p *proc.Process, a *proc.Attachment, header *gues
 	ctx, cancel := context.WithCancelCause(ps.ctx)
 	requests := &requestReader{stream: ps, process: p, attachment: a}
 	err := ps.send(header)
-	if err == nil {
+	switch {
+	case err != nil:
+	case a.Over(): // there is nothing to ask for any more, as of most commands
+		err = ps.events(ctx, a)
+	default:
 		// The goroutine ends with the call: its Recv fails once the handler
 		// has returned, so it is not waited for.
 		go func() {

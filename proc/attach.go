@@ -294,6 +294,10 @@ func (a *Attachment) isSettled() bool {
 	}
 }
 
+// Over says that the process has ended, and that Next has no need to wait for whatever
+// it still returns.
+func (a *Attachment) Over() bool { return !a.follow && a.isSettled() }
+
 // exit is called once all before the marks was delivered.
 func (a *Attachment) exit() Exited {
 	a.exited = true
