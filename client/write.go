@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"guestd.internal/internal/wire"
@@ -63,14 +62,18 @@ type WriteResult struct {
 // FileWriter writes a file of the guest. It is for one goroutine, and ends with Commit or Abort;
 // until Commit a file that is being replaced is as it was.
 type FileWriter struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	stream grpc.ClientStreamingClient[guestdv1.WriteRequest, guestdv1.WriteResponse]
-	err    error // what ended it
+	upload[guestdv1.WriteRequest, guestdv1.WriteResponse]
 }
 
-// errWriteEnded: a write after Commit or Abort.
-var errWriteEnded = errors.New("guestd client: the file was committed or aborted already")
+func newFileWriter() *FileWriter {
+	w := &FileWriter{}
+	w.data = func(piece []byte) *guestdv1.WriteRequest {
+		return &guestdv1.WriteRequest{Request: &guestdv1.WriteRequest_Data{Data: piece}}
+	}
+	w.early = errors.New("guestd committed the file before all of it was sent")
+	w.ended = errors.New("guestd client: the file was committed or aborted already")
+	return w
+}
 
 // Create begins to write a file. Whether guestd can write it is told by Write at some time, and by
 // Commit at the latest.
@@ -79,15 +82,8 @@ func (c *Client) Create(ctx context.Context, path string, options *WriteOptions)
 	if err != nil {
 		return nil, err
 	}
-	w := &FileWriter{}
-	w.ctx, w.cancel = context.WithCancelCause(ctx)
-	w.stream, err = c.files.Write(w.ctx)
-	if err != nil {
-		err = fromCall(w.ctx, err)
-		w.cancel(err)
-		return nil, err
-	}
-	if err := w.send(&guestdv1.WriteRequest{Request: &guestdv1.WriteRequest_Header{Header: header}}); err != nil {
+	w := newFileWriter()
+	if err := w.open(ctx, c.files.Write, &guestdv1.WriteRequest{Request: &guestdv1.WriteRequest_Header{Header: header}}); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -120,19 +116,7 @@ func writeHeader(path string, options *WriteOptions) (*guestdv1.WriteHeader, err
 }
 
 // Write implements io.Writer. It returns when the bytes are under way, not when they are written.
-func (w *FileWriter) Write(p []byte) (int, error) {
-	var written int
-	for len(p) > 0 {
-		piece := p[:min(len(p), chunkBytes)]
-		// The message is encoded before Send returns, so the caller may use p again.
-		if err := w.send(&guestdv1.WriteRequest{Request: &guestdv1.WriteRequest_Data{Data: piece}}); err != nil {
-			return written, err
-		}
-		written += len(piece)
-		p = p[len(piece):]
-	}
-	return written, nil
-}
+func (w *FileWriter) Write(p []byte) (int, error) { return w.write(p) }
 
 // ReadFrom implements io.ReaderFrom, with pieces of the size that travels best.
 func (w *FileWriter) ReadFrom(r io.Reader) (int64, error) {
@@ -166,35 +150,13 @@ func dataPiece(buf *[]byte, n int) *wire.Piece {
 	return &wire.Piece{Number: writeRequestData, Data: (*buf)[:n], Release: func() { wire.Pool.Put(buf) }}
 }
 
-// send sends a WriteRequest, or a piece that is one.
-func (w *FileWriter) send(request any) error {
-	if w.err != nil {
-		return w.err
-	}
-	err := w.stream.SendMsg(request)
-	if errors.Is(err, io.EOF) { // guestd has answered already, and the answer says why
-		if _, err = w.stream.CloseAndRecv(); err == nil {
-			err = errors.New("guestd committed the file before all of it was sent")
-		}
-	}
-	if err != nil {
-		w.end(fromCall(w.ctx, err))
-	}
-	return w.err
-}
-
 // Commit makes what was written the file, and returns when guestd has done so. The error is
 // guestd's, or the first that Write has met.
 func (w *FileWriter) Commit() (*WriteResult, error) {
-	if w.err != nil {
-		return nil, w.err
-	}
-	response, err := w.stream.CloseAndRecv()
+	response, err := w.commit()
 	if err != nil {
-		w.end(fromCall(w.ctx, err))
-		return nil, w.err
+		return nil, err
 	}
-	w.end(errWriteEnded)
 	return &WriteResult{
 		Info: fileInfoOf(response.GetInfo()), Bytes: response.GetBytesWritten(),
 		Created: response.GetCreated(), InPlace: response.GetInPlace(),
@@ -203,16 +165,7 @@ func (w *FileWriter) Commit() (*WriteResult, error) {
 
 // Abort gives the write up: a file that was being replaced stays as it was. After Commit it does
 // nothing, so it may be deferred.
-func (w *FileWriter) Abort() {
-	if w.err == nil {
-		w.end(errWriteEnded)
-	}
-}
-
-func (w *FileWriter) end(err error) {
-	w.err = err
-	w.cancel(err)
-}
+func (w *FileWriter) Abort() { w.abort() }
 
 // WriteFile writes a whole file.
 func (c *Client) WriteFile(ctx context.Context, path string, data []byte, options *WriteOptions) (*WriteResult, error) {
