@@ -69,6 +69,7 @@ func searchOptions(m *guestdv1.SearchRequest) fsapi.SearchOptions {
 		Exclude:           toStrings(m.GetExclude()),
 		Pattern:           m.Pattern,
 		IgnoreCase:        m.GetIgnoreCase(),
+		Invert:            m.GetInvert(),
 		Before:            contextLines(m.GetBeforeLines()),
 		After:             contextLines(m.GetAfterLines()),
 		SkipHidden:        m.GetSkipHidden(),

@@ -130,7 +130,7 @@ func TestSearchErrorsOverTheAPI(t *testing.T) {
 // fsapi is given may be left at its zero.
 func TestNothingIsLostInConversion(t *testing.T) {
 	search := searchOptions(&guestdv1.SearchRequest{
-		Include: [][]byte{[]byte("a")}, Exclude: [][]byte{[]byte("b")}, Pattern: proto.String("c"), IgnoreCase: true,
+		Include: [][]byte{[]byte("a")}, Exclude: [][]byte{[]byte("b")}, Pattern: proto.String("c"), IgnoreCase: true, Invert: true,
 		BeforeLines: 1, AfterLines: 2, SkipHidden: true, RespectGitignore: true, Binary: true,
 		MaxMatches: 3, MaxMatchesPerFile: 4, MaxFileBytes: proto.Uint64(5),
 	})

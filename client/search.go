@@ -18,10 +18,13 @@ type SearchOptions struct {
 	// Include keeps only what matches one of these globs, Exclude leaves out what does, and what is
 	// below it. Neither applies to the path that the search starts at.
 	Include, Exclude []string
-	// Pattern is a regular expression (RE2) that lines must match; nil searches for names alone.
+	// Pattern is a regular expression (RE2) that lines must match, each without its end and as a whole,
+	// however long it is; nil searches for names alone.
 	Pattern *string
 	// IgnoreCase makes the pattern match without regard to case.
 	IgnoreCase bool
+	// Invert searches for lines that the pattern does not match.
+	Invert bool
 	// Before and After are how many lines of context each match gets, 0 to 100.
 	Before, After int
 	// SkipHidden leaves out names that begin with a dot, and what is below them.
@@ -44,7 +47,8 @@ type SearchMatch struct {
 	Type fs.FileMode
 	// Line matches; nil where names alone were searched for, or the file is binary.
 	Line *SearchLine
-	// Ranges are the parts of Line.Text that match, the first 1,000, in order and without overlap.
+	// Ranges are the parts of Line.Text that match, the first 1,000, in order and without overlap. Of
+	// a line with more than 1 MiB they are what they would be if it ended there.
 	Ranges []SearchRange
 	// Before and After are lines around it. Each line of a file is told once: what was behind one
 	// match is not again in front of the next.
@@ -171,7 +175,7 @@ func (o *SearchOptions) request(path string) (*guestdv1.SearchRequest, error) {
 	}
 	return &guestdv1.SearchRequest{
 		User: o.User, Path: []byte(path), Include: byteStrings(o.Include), Exclude: byteStrings(o.Exclude),
-		Pattern: o.Pattern, IgnoreCase: o.IgnoreCase,
+		Pattern: o.Pattern, IgnoreCase: o.IgnoreCase, Invert: o.Invert,
 		BeforeLines: uint32(max(0, o.Before)), AfterLines: uint32(max(0, o.After)),
 		SkipHidden: o.SkipHidden, RespectGitignore: o.Gitignore, Binary: o.Binary,
 		MaxMatches: o.MaxMatches, MaxMatchesPerFile: o.MaxMatchesPerFile, MaxFileBytes: o.MaxFileBytes,

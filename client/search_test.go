@@ -83,6 +83,10 @@ func TestSearch(t *testing.T) {
 			c.Search(t.Context(), dir, &SearchOptions{Pattern: pattern("two"), IgnoreCase: true, SkipHidden: true, Exclude: []string{"skip"}}),
 			"a.txt 2:two [two]\na.txt 4:two and Two [two] [Two]\nb/c.go 1:package two [two]\n",
 		},
+		"lines that do not match": {
+			c.Search(t.Context(), dir, &SearchOptions{Pattern: pattern("o"), Invert: true, Include: []string{"a.txt"}}),
+			"a.txt 3:three\na.txt 5:five\n",
+		},
 		"context": {
 			c.Search(t.Context(), dir, &SearchOptions{Pattern: pattern("^two$"), Before: 1, After: 3, Include: []string{"a.txt"}}),
 			"a.txt <1:one 2:two [two] >3:three >4:two and Two >5:five\n",

@@ -27,6 +27,8 @@ type SearchOptions struct {
 	Pattern *string
 	// IgnoreCase makes the pattern match without regard to case.
 	IgnoreCase bool
+	// Invert looks for the lines that the pattern does not match.
+	Invert bool
 	// Before and After are how many lines of context are told, 0 to
 	// MaxContextLines. A line is told once, with the first match that it
 	// belongs to; a line that matches itself is no context.
@@ -51,10 +53,12 @@ type SearchOptions struct {
 type SearchMatch struct {
 	Path string
 	Type Type
-	// Line matches; nil if names alone are searched for, or the file is binary.
+	// Line is what was looked for; nil if names alone are searched for, or the file
+	// is binary.
 	Line *SearchLine
 	// Ranges are the parts of Line.Text that match, the first 1,000. They are
-	// not empty and do not overlap.
+	// not empty and do not overlap. Of a line with more than 1 MiB they are what
+	// they would be if it ended there.
 	Ranges []SearchRange
 	// Before and After are the lines around it.
 	Before, After []SearchLine
@@ -106,8 +110,8 @@ type SearchSummary struct {
 // under 256 KiB each and 1 MiB together count (ErrIgnoreLimit). When ctx ends so does the search, before
 // the next 64 KiB.
 //
-// A line is matched as a whole if it has at most 1 MiB, else its first 1 MiB.
-// Bytes that are no UTF-8 match like U+FFFD, one each.
+// A line is matched as a whole, however long it is. Bytes that are no UTF-8 match
+// like U+FFFD, one each.
 func (fsys *FS) Search(ctx context.Context, user, path string, opts SearchOptions, fn func(SearchMatch) error) (SearchSummary, error) {
 	acc, err := fsys.account(user)
 	if err != nil {
@@ -152,6 +156,8 @@ type searcher struct {
 	stack   []*searchLevel // the folders that are open, outermost first
 	batch   []found        // what has been found in them and not been searched yet
 	lines   lineReader     // for one file after the other
+	head    []byte         // the beginning of a long line
+	long    longLine       // all of it
 	summary SearchSummary
 	done    bool // MaxMatches is reached
 }

@@ -28,12 +28,16 @@ func (s *searcher) searchFile(f found) error {
 			break
 		}
 		if err != nil {
-			if _, isRead := errors.AsType[*readError](err); isRead {
-				err = cmp.Or(out.flush(), err) // what was read is told
-			}
-			return err
+			return readFailure(out, err)
 		}
-		if ended || !s.pattern.match(line) {
+		matching := false
+		if !ended {
+			line, matching, err = s.matchLine(line, truncated)
+		}
+		if err != nil {
+			return readFailure(out, err)
+		}
+		if !matching {
 			if err := out.other(s.lines.number, line, truncated); err != nil {
 				return err
 			}
@@ -43,7 +47,7 @@ func (s *searcher) searchFile(f found) error {
 		if binary {
 			return s.fn(SearchMatch{Path: f.path, Type: f.kind, Binary: true})
 		}
-		if err := out.match(s.lines.number, line, truncated, s.pattern); err != nil {
+		if err := out.match(s.lines.number, line, truncated, s.ranges(line)); err != nil {
 			return err
 		}
 		matches++
@@ -53,6 +57,35 @@ func (s *searcher) searchFile(f found) error {
 		ended = ended || s.done
 	}
 	return out.flush()
+}
+
+// readFailure is how a file's search ends with a failure to read: what was read is
+// told.
+func readFailure(out *matchContext, err error) error {
+	if _, isRead := errors.AsType[*readError](err); isRead {
+		return cmp.Or(out.flush(), err)
+	}
+	return err
+}
+
+// matchLine says whether a line is wanted. The line is what is to be told of it,
+// since the rest of a long one comes into the reader's buffer.
+func (s *searcher) matchLine(line []byte, truncated bool) (told []byte, wanted bool, err error) {
+	if !truncated {
+		return line, s.pattern.match(line) != s.opts.Invert, nil
+	}
+	s.head = append(s.head[:0], line...)
+	s.long.begin(s.head, &s.lines)
+	matches, err := s.pattern.matchLong(&s.long)
+	return s.head, matches != s.opts.Invert, err
+}
+
+// ranges are what matches in the part of a wanted line that is told.
+func (s *searcher) ranges(line []byte) []SearchRange {
+	if s.opts.Invert {
+		return nil // of a long line, its beginning alone may match
+	}
+	return s.pattern.ranges(line, maxLineText)
 }
 
 // matchContext gathers the lines around a file's matches. Each line is told once:
@@ -80,15 +113,15 @@ func newMatchContext(f found, before, after int, fn func(SearchMatch) error) *ma
 // wantsMore says that the last match's context is not complete.
 func (c *matchContext) wantsMore() bool { return c.pending != nil }
 
-// match takes a line that matches.
-func (c *matchContext) match(number uint64, line []byte, truncated bool, pattern *linePattern) error {
+// match takes a line that is wanted.
+func (c *matchContext) match(number uint64, line []byte, truncated bool, ranges []SearchRange) error {
 	if err := c.flush(); err != nil {
 		return err
 	}
 	told := newSearchLine(nil, number, line, truncated, maxLineText)
 	c.pending = &SearchMatch{
 		Path: c.file.path, Type: c.file.kind, Line: &told,
-		Ranges: pattern.ranges(line, len(told.Text)), Before: c.takeRing(),
+		Ranges: ranges, Before: c.takeRing(),
 	}
 	if c.after == 0 {
 		return c.flush()

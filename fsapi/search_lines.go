@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxMatchedLine is how much of a line is matched.
+	// maxMatchedLine is how much of a line is in memory as a whole.
 	maxMatchedLine = 1 << 20
 	// searchRead is how much is read at once; the context is looked at before.
 	searchRead = 64 << 10
@@ -33,7 +33,7 @@ func (e *readError) Unwrap() error { return e.err }
 type lineReader struct {
 	// read reads the file; io.EOF is its end.
 	read  func([]byte) (int, error)
-	limit int // of a line's length; more of it is skipped
+	limit int // of a line's length; more of it is for more, or skipped
 
 	buf        []byte
 	start, end int // what of buf is not handed out yet
@@ -118,24 +118,39 @@ func (r *lineReader) next() (line []byte, truncated bool, err error) {
 	return line, truncated, nil
 }
 
-// skipRest passes over what is left of a line that was too long.
-func (r *lineReader) skipRest() error {
+// more returns the next piece of a line that next has cut, until the following
+// call. io.EOF is the line's end.
+func (r *lineReader) more() ([]byte, error) {
 	for r.skip {
-		if i := bytes.IndexByte(r.buf[r.start:r.end], '\n'); i >= 0 {
-			r.start += i + 1
+		piece, _, ended := bytes.Cut(r.buf[r.start:r.end], []byte("\n"))
+		r.start += len(piece)
+		if ended {
+			r.start++
 			r.skip = false
-			break
 		}
-		r.start = r.end
-		if r.atEnd {
+		r.searched = r.start
+		if len(piece) > 0 {
+			return piece, nil
+		}
+		if r.skip = r.skip && !r.atEnd; !r.skip {
 			break
 		}
 		if err := r.fill(); err != nil {
+			return nil, err
+		}
+	}
+	return nil, io.EOF
+}
+
+// skipRest passes over what is left of a line that was too long.
+func (r *lineReader) skipRest() error {
+	for {
+		if _, err := r.more(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
-	r.searched = r.start
-	return nil
 }
 
 // fill reads more of the file into the buffer, and makes room for it.

@@ -51,8 +51,9 @@ func (p *linePattern) match(line []byte) bool {
 
 // literal is text to look for. Empty, it is in everything.
 type literal struct {
-	text []byte
-	fold bool // text is ASCII without capitals, and matches capitals too
+	text  []byte
+	fold  bool // text is ASCII without capitals, and matches capitals too
+	whole bool // whatever has it matches
 }
 
 // required is the longest text that is in everything that re matches, as far as
@@ -64,14 +65,14 @@ func required(re *syntax.Regexp) literal {
 			return foldedLiteral(re.Rune)
 		}
 		if text := string(re.Rune); !strings.ContainsRune(text, utf8.RuneError) {
-			return literal{text: []byte(text)}
+			return literal{text: []byte(text), whole: true}
 		}
 		// U+FFFD also stands for any byte that is no UTF-8.
 	case syntax.OpCapture, syntax.OpPlus:
 		return required(re.Sub[0])
 	case syntax.OpRepeat:
 		if re.Min > 0 {
-			return required(re.Sub[0])
+			return required(re.Sub[0]).part(re.Min > 1)
 		}
 	case syntax.OpConcat:
 		var longest literal
@@ -80,9 +81,15 @@ func required(re *syntax.Regexp) literal {
 				longest = l
 			}
 		}
-		return longest
+		return longest.part(len(re.Sub) > 1)
 	}
 	return literal{}
+}
+
+// part is the literal as no more than a part of what has to match, if it is one.
+func (l literal) part(is bool) literal {
+	l.whole = l.whole && !is
+	return l
 }
 
 // foldedLiteral is the longest part of a literal without regard to case in which
@@ -99,7 +106,7 @@ func foldedLiteral(text []rune) literal {
 			longest = run
 		}
 	}
-	return literal{text: longest, fold: true}
+	return literal{text: longest, fold: true, whole: len(longest) == len(text)}
 }
 
 func lowerCase(c byte) byte {
@@ -131,8 +138,8 @@ func (l literal) isAt(line []byte) bool {
 	return true
 }
 
-// ranges are the parts of a line that match, as far as they are in its first
-// limit bytes.
+// ranges are the parts of a line, or of what is in memory of it, that match, as far
+// as they are in its first limit bytes.
 func (p *linePattern) ranges(line []byte, limit int) []SearchRange {
 	var ranges []SearchRange
 	for _, at := range p.re.FindAllIndex(line, maxRanges) {

@@ -152,7 +152,7 @@ func TestSearchLongLines(t *testing.T) {
 	f := newFixture(t)
 	f.put("f", strings.Repeat("a", maxLineText-3)+"needle\n"+ // across the cut
 		strings.Repeat("b", 500_000)+"needle\n"+ // behind it
-		strings.Repeat("c", 3*maxMatchedLine)+"needle\n"+ // too far
+		strings.Repeat("c", 3*maxMatchedLine)+"needle\n"+ // behind what is in memory
 		strings.Repeat("d", maxMatchedLine-6)+"needle\n"+
 		"needle\n")
 	matches, _ := f.search("f", SearchOptions{Pattern: ptr("needle"), Before: 2, After: 2})
@@ -165,7 +165,7 @@ func TestSearchLongLines(t *testing.T) {
 			}
 		}
 	}
-	want := "1 65536 true [{65533 65536}], 2 65536 true [], 4 65536 true [], 5 6 false [{0 6}]"
+	want := "1 65536 true [{65533 65536}], 2 65536 true [], 3 65536 true [], 4 65536 true [], 5 6 false [{0 6}]"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("%s, want %s", strings.Join(got, ", "), want)
 	}

@@ -164,6 +164,30 @@ func (g searchCases) LinesAreFoundWithNumbersAndPlaces(t *testing.T) {
 	}
 }
 
+func (g searchCases) LinesThatDoNotMatchAreFoundOnRequest(t *testing.T) {
+	dir := g.folder(t)
+	g.sh(t, `cd "$1" && printf 'one\ntwo\nthree\n' >a && printf '\0two' >binary`, dir)
+	request := lines("two")
+	request.Invert, request.Binary, request.BeforeLines = true, true, 1
+	g.want(t, dir, request, "a:1:one a:3:three-2")
+}
+
+func (g searchCases) LongLinesAreSearchedToTheirEnd(t *testing.T) {
+	dir := g.folder(t)
+	g.sh(t, `cd "$1" && head -c 2500000 /dev/zero | tr '\0' x >long && printf ' two\nthree' >>long`, dir)
+	for _, pattern := range []string{"two", "^x.* two$"} {
+		request := lines(pattern)
+		request.Path = []byte(dir)
+		f, err := g.search(within(t), request)
+		if err != nil || len(f.matches) != 1 {
+			t.Fatalf("%q: %+v, %v", pattern, f, err)
+		}
+		if line := f.matches[0].GetLine(); line.GetNumber() != 1 || !line.GetTruncated() || len(line.GetText()) > 64<<10 {
+			t.Errorf("%q: line %d with %d bytes, truncated %v", pattern, line.GetNumber(), len(line.GetText()), line.GetTruncated())
+		}
+	}
+}
+
 func (g searchCases) EachLineIsToldOnce(t *testing.T) {
 	dir := g.folder(t)
 	g.sh(t, `printf '1\n2\nx\n4\nx\nx\n7\n8\n9\n10\nx\n' >"$1/file"`, dir)

@@ -3456,7 +3456,8 @@ type SearchRequest struct {
 	Include [][]byte `protobuf:"bytes,3,rep,name=include,proto3" json:"include,omitempty"`
 	// Not these, nor what is below them.
 	Exclude [][]byte `protobuf:"bytes,4,rep,name=exclude,proto3" json:"exclude,omitempty"`
-	// Regular expression (RE2 syntax, at most 4,096 bytes) that lines must match. Absent: search for names only.
+	// Regular expression (RE2 syntax, at most 4,096 bytes) that lines must match, each as a whole however long it is, and without
+	// its end: a pattern that wants a line feed matches none. Absent: search for names only.
 	Pattern *string `protobuf:"bytes,5,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"`
 	// The pattern matches without regard to case.
 	IgnoreCase bool `protobuf:"varint,6,opt,name=ignore_case,json=ignoreCase,proto3" json:"ignore_case,omitempty"`
@@ -3475,7 +3476,9 @@ type SearchRequest struct {
 	// End with a file after so many matches in it. 0 is no limit.
 	MaxMatchesPerFile uint64 `protobuf:"varint,13,opt,name=max_matches_per_file,json=maxMatchesPerFile,proto3" json:"max_matches_per_file,omitempty"`
 	// Files larger than this are not searched for contents. Absent: no limit.
-	MaxFileBytes  *uint64 `protobuf:"varint,14,opt,name=max_file_bytes,json=maxFileBytes,proto3,oneof" json:"max_file_bytes,omitempty"`
+	MaxFileBytes *uint64 `protobuf:"varint,14,opt,name=max_file_bytes,json=maxFileBytes,proto3,oneof" json:"max_file_bytes,omitempty"`
+	// Lines that the pattern does not match are looked for. Such a match has no ranges.
+	Invert        bool `protobuf:"varint,15,opt,name=invert,proto3" json:"invert,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3606,6 +3609,13 @@ func (x *SearchRequest) GetMaxFileBytes() uint64 {
 		return *x.MaxFileBytes
 	}
 	return 0
+}
+
+func (x *SearchRequest) GetInvert() bool {
+	if x != nil {
+		return x.Invert
+	}
+	return false
 }
 
 // SearchHeader is the head of a search.
@@ -3782,7 +3792,8 @@ type SearchMatch struct {
 	Type FileType `protobuf:"varint,2,opt,name=type,proto3,enum=guestd.v1.FileType" json:"type,omitempty"`
 	// The line that matches; absent when names alone were searched, or the file is binary.
 	Line *SearchLine `protobuf:"bytes,3,opt,name=line,proto3" json:"line,omitempty"`
-	// Where in the line the pattern matches.
+	// Where in the line's text the pattern matches, the first 1,000 of at least one byte. Of a line with more than 1 MiB they are
+	// what they would be if it ended there.
 	Ranges []*ByteRange `protobuf:"bytes,4,rep,name=ranges,proto3" json:"ranges,omitempty"`
 	// Lines before it.
 	Before []*SearchLine `protobuf:"bytes,5,rep,name=before,proto3" json:"before,omitempty"`
@@ -4303,7 +4314,7 @@ const file_guestd_v1_file_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\t\n" +
 	"\arequest\"C\n" +
 	"\x0fExtractResponse\x120\n" +
-	"\asummary\x18\x01 \x01(\v2\x16.guestd.v1.TreeSummaryR\asummary\"\xf1\x03\n" +
+	"\asummary\x18\x01 \x01(\v2\x16.guestd.v1.TreeSummaryR\asummary\"\x89\x04\n" +
 	"\rSearchRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\fR\x04path\x12\x18\n" +
@@ -4323,7 +4334,8 @@ const file_guestd_v1_file_proto_rawDesc = "" +
 	"\vmax_matches\x18\f \x01(\x04R\n" +
 	"maxMatches\x12/\n" +
 	"\x14max_matches_per_file\x18\r \x01(\x04R\x11maxMatchesPerFile\x12)\n" +
-	"\x0emax_file_bytes\x18\x0e \x01(\x04H\x01R\fmaxFileBytes\x88\x01\x01B\n" +
+	"\x0emax_file_bytes\x18\x0e \x01(\x04H\x01R\fmaxFileBytes\x88\x01\x01\x12\x16\n" +
+	"\x06invert\x18\x0f \x01(\bR\x06invertB\n" +
 	"\n" +
 	"\b_patternB\x11\n" +
 	"\x0f_max_file_bytes\"7\n" +
