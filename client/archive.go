@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"google.golang.org/grpc"
-
-	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -74,15 +71,9 @@ type ArchiveOptions struct {
 // closed. The stream is what the guest makes it: whoever unpacks it must trust no name in it
 // (package hosttree does not).
 type ArchiveReader struct {
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	stream  grpc.ServerStreamingClient[guestdv1.ArchiveResponse]
-	view    *wire.View[*guestdv1.ArchiveResponse]
+	download[*guestdv1.ArchiveResponse]
 	root    *FileInfo
 	summary *TreeSummary
-	next    uint64 // offset of the next byte from guestd
-	rest    []byte // of the last piece, in view
-	err     error
 }
 
 // errNoSummary: an archive's stream ended before guestd had said what is in it.
@@ -108,19 +99,29 @@ func (c *Client) Archive(ctx context.Context, path string, options *ArchiveOptio
 		err = r.readHeader()
 	}
 	if err != nil {
-		err = fromCall(r.ctx, err)
-		r.cancel(err)
-		return nil, err
+		return nil, r.abandon(err)
 	}
 	return r, nil
 }
 
 func newArchiveReader() *ArchiveReader {
-	return &ArchiveReader{view: wire.NewView(&guestdv1.ArchiveResponse{}, fileData[*guestdv1.ArchiveResponse], fileDataPath...)}
+	r := &ArchiveReader{download: newDownload("the archive", &guestdv1.ArchiveResponse{})}
+	r.other = func(response *guestdv1.ArchiveResponse) {
+		if summary := response.GetSummary(); summary != nil {
+			r.summary = treeSummaryOf(summary)
+		}
+	}
+	r.atEnd = func() error {
+		if r.summary == nil {
+			return errNoSummary
+		}
+		return io.EOF
+	}
+	return r
 }
 
 func (r *ArchiveReader) readHeader() error {
-	response, err := r.stream.Recv()
+	response, err := r.receive()
 	if err != nil {
 		return err
 	}
@@ -144,56 +145,7 @@ func (r *ArchiveReader) Summary() *TreeSummary {
 }
 
 // Read implements io.Reader. io.EOF means that guestd has packed the whole tree.
-func (r *ArchiveReader) Read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if err := r.fill(); err != nil {
-		return 0, err
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
-
-// fill sees to it that rest has a byte.
-func (r *ArchiveReader) fill() error {
-	for len(r.rest) == 0 && r.err == nil {
-		err := r.stream.RecvMsg(r.view)
-		if err != nil {
-			r.view.Free()
-		}
-		switch {
-		case errors.Is(err, io.EOF) && r.summary == nil:
-			r.err = errNoSummary
-		case errors.Is(err, io.EOF):
-			r.err = io.EOF
-		case err != nil:
-			r.err = fromCall(r.ctx, err)
-		default:
-			r.err = r.take(r.view.Message())
-		}
-	}
-	if len(r.rest) > 0 {
-		return nil
-	}
-	return r.err
-}
-
-func (r *ArchiveReader) take(response *guestdv1.ArchiveResponse) error {
-	switch event := response.GetEvent().(type) {
-	case *guestdv1.ArchiveResponse_Data:
-		if event.Data.GetOffset() != r.next {
-			return fmt.Errorf("guestd sent the archive from byte %d on where %d was due",
-				event.Data.GetOffset(), r.next)
-		}
-		r.rest = event.Data.GetData()
-		r.next += uint64(len(r.rest))
-	case *guestdv1.ArchiveResponse_Summary:
-		r.summary = treeSummaryOf(event.Summary)
-	}
-	return nil
-}
+func (r *ArchiveReader) Read(p []byte) (int, error) { return r.read(p) }
 
 // Close ends the reading; the error is always nil.
 func (r *ArchiveReader) Close() error {

@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/encoding/protowire"
-
-	"guestd.internal/internal/wire"
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
 
@@ -26,14 +22,8 @@ type ReadOptions struct {
 
 // FileReader reads a file of the guest. It is for one goroutine, and must be closed.
 type FileReader struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	stream grpc.ServerStreamingClient[guestdv1.ReadResponse]
-	view   *wire.View[*guestdv1.ReadResponse]
-	info   *FileInfo
-	next   uint64 // offset of the next byte from guestd
-	rest   []byte // of the last piece, in view
-	err    error
+	download[*guestdv1.ReadResponse]
+	info *FileInfo
 }
 
 // Open opens a file for reading. It returns once guestd has opened it, so that its errors are those
@@ -45,7 +35,8 @@ func (c *Client) Open(ctx context.Context, path string, options *ReadOptions) (*
 	if err := checkText("user", options.User); err != nil {
 		return nil, err
 	}
-	r := &FileReader{next: options.Offset, view: wire.NewView(&guestdv1.ReadResponse{}, fileData[*guestdv1.ReadResponse], fileDataPath...)}
+	r := &FileReader{download: newDownload("the file", &guestdv1.ReadResponse{})}
+	r.next = options.Offset
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	stream, err := c.files.Read(r.ctx, &guestdv1.ReadRequest{
 		User: options.User, Path: []byte(path), Offset: options.Offset, Length: options.Length,
@@ -55,26 +46,13 @@ func (c *Client) Open(ctx context.Context, path string, options *ReadOptions) (*
 		err = r.readHeader()
 	}
 	if err != nil {
-		err = fromCall(r.ctx, err)
-		r.cancel(err)
-		return nil, err
+		return nil, r.abandon(err)
 	}
 	return r, nil
 }
 
-// fileDataPath leads from ReadResponse and from ArchiveResponse to the bytes: data, data.
-var fileDataPath = []protowire.Number{2, 2}
-
-// fileData is the bytes in a response, nil where it has none.
-func fileData[M interface{ GetData() *guestdv1.FileData }](response M) *[]byte {
-	if data := response.GetData(); data != nil {
-		return &data.Data
-	}
-	return nil
-}
-
 func (r *FileReader) readHeader() error {
-	response, err := r.stream.Recv()
+	response, err := r.receive()
 	if err != nil {
 		return err
 	}
@@ -90,17 +68,7 @@ func (r *FileReader) readHeader() error {
 func (r *FileReader) Info() *FileInfo { return r.info }
 
 // Read implements io.Reader.
-func (r *FileReader) Read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	if err := r.fill(); err != nil {
-		return 0, err
-	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
+func (r *FileReader) Read(p []byte) (int, error) { return r.read(p) }
 
 // WriteTo implements io.WriterTo: pieces go to the writer as they come. A piece is the writer's
 // until it returns.
@@ -121,32 +89,6 @@ func (r *FileReader) WriteTo(w io.Writer) (int64, error) {
 			return written, err
 		}
 	}
-}
-
-// fill sees to it that rest has a byte.
-func (r *FileReader) fill() error {
-	for len(r.rest) == 0 {
-		if r.err != nil {
-			return r.err
-		}
-		if err := r.stream.RecvMsg(r.view); err != nil {
-			r.view.Free()
-			r.err = err
-			if !errors.Is(err, io.EOF) {
-				r.err = fromCall(r.ctx, err)
-			}
-			return r.err
-		}
-		if data := r.view.Message().GetData(); data != nil {
-			if data.GetOffset() != r.next {
-				r.err = fmt.Errorf("guestd sent the file from byte %d on where %d was due", data.GetOffset(), r.next)
-				return r.err
-			}
-			r.rest = data.GetData()
-			r.next += uint64(len(r.rest))
-		}
-	}
-	return nil
 }
 
 // Close ends the reading; the error is always nil.
