@@ -99,6 +99,12 @@ class Kernel(IPythonKernel):
     def _supports_kernel_subshells(self):
         return False
 
+    def _publish_status(self, status, *args, **kwargs):
+        # guestd knows from execute_input that the code has begun, and needs no more
+        # than the end of any other request.
+        if status != "busy":
+            super()._publish_status(status, *args, **kwargs)
+
     def pre_handler_hook(self):
         self.interrupts.begin()
 
