@@ -89,6 +89,7 @@ class Kernel(IPythonKernel):
         self.pid = os.getpid()
         self.interrupts = kwargs["parent"].interrupts
         super().__init__(**kwargs)
+        output.reply_at_once(self.shell_stream, self.interrupts)
 
     @property
     def kernel_info(self):

@@ -6,6 +6,7 @@ import os
 import threading
 from io import StringIO
 
+import zmq
 from ipykernel.iostream import IOPubThread, OutStream
 from jupyter_client.session import extract_header
 
@@ -16,6 +17,20 @@ _MESSAGE_NOT_ASCII = 32 * 1024  # up to four bytes each, up to six as JSON
 
 # Seconds that text waits for more of it.
 _FLUSH_INTERVAL = 0.05
+
+
+def reply_at_once(stream, shield):
+    """Lets a stream send right away what ipykernel queues in it for the event loop.
+    The socket never makes its sender wait."""
+
+    def send_multipart(parts, *args, **kwargs):
+        with shield:
+            stream.socket.send_multipart(parts, *args, **kwargs)
+            if stream.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                # Sending may have taken the wake-up that the loop would get.
+                stream.io_loop.add_callback(stream.flush, zmq.POLLIN)
+
+    stream.send_multipart = send_multipart
 
 
 class DirectIOPubThread(IOPubThread):
