@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -9,9 +10,52 @@ import (
 func TestShortcuts(t *testing.T) {
 	onEachIPykernel(t, func(t *testing.T, use func(*Config)) {
 		cs := newContexts(t, use)
+		t.Run("transformers", func(t *testing.T) { checkTransformers(t, cs) })
+		t.Run("formatters", func(t *testing.T) { checkFormatters(t, cs) })
 		t.Run("broadcasts", func(t *testing.T) { checkBroadcasts(t, cs) })
 		t.Run("questions", func(t *testing.T) { checkQuestionsMeanwhile(t, cs) })
 	})
+}
+
+// checkTransformers wants the user's to see each cell once, and every one.
+func checkTransformers(t *testing.T, cs *Contexts) {
+	t.Helper()
+	mustOK(t, cs, `
+import asyncio
+seen = []
+get_ipython().input_transformers_post.append(lambda lines: seen.append("".join(lines).strip()) or lines)`)
+	mustOK(t, cs, "'one'")
+	mustOK(t, cs, "'one'")
+	mustOK(t, cs, "await asyncio.sleep(0)")
+	mustOK(t, cs, "_ = get_ipython().run_cell(\"'inner'\")")
+	got := strings.TrimSpace(mustOK(t, cs, "print(*seen, sep=' | ')").stdout)
+	want := `'one' | 'one' | await asyncio.sleep(0) | _ = get_ipython().run_cell("'inner'") | 'inner' | print(*seen, sep=' | ')`
+	if got != want {
+		t.Errorf("transformed: %s, want %s", got, want)
+	}
+	mustOK(t, cs, "_ = get_ipython().input_transformers_post.pop()")
+}
+
+// checkFormatters wants those for any type to work, and an error in one to be shown.
+func checkFormatters(t *testing.T, cs *Contexts) {
+	t.Helper()
+	mustOK(t, cs, "get_ipython().display_formatter.formatters['text/html'].for_type(int, lambda n: f'<b>{n}</b>')\nNone")
+	if out := mustOK(t, cs, "40 + 2"); out.results[0].part("text/html") != "<b>42</b>" || out.results[0].part("text/plain") != "42" {
+		t.Errorf("an int with a formatter: %+v", out.results)
+	}
+	out := execute(t, cs, `
+class Broken:
+    def _repr_html_(self): raise ValueError("no html")
+    def _repr_latex_(self): return "$x$"
+    def __repr__(self): return "plain"
+Broken()`)
+	result := out.results[len(out.results)-1]
+	if result.part("text/plain") != "plain" || result.part("text/latex") != "$x$" || result.part("text/html") != "" {
+		t.Errorf("a broken formatter: %+v", out.results)
+	}
+	if out.err == nil || out.err.Name != "ValueError" {
+		t.Errorf("a broken formatter's error: %+v", out.err)
+	}
 }
 
 // checkBroadcasts wants no more messages than there is to tell.

@@ -13,6 +13,7 @@ descriptors What is written to descriptors 1 and 2 by C code and by child
             processes arrives whole, before the end of the execution.
 kernel      All of it together, without debugger, history, heartbeat, extra TCP
             port and pauses.
+shortcuts   What is the same for each execution is worked out once.
 control     The socket to guestd.
 forkserver  Kernels as forks of a process that has imported everything.
 start       Starting, and the stock kernel for versions that we do not know.

@@ -1,6 +1,7 @@
 """The kernel and its application: ipykernel's, with our parts put in."""
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -14,7 +15,7 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from tornado.ioloop import IOLoop
 from traitlets import Type
 
-from guestd_kernel import output
+from guestd_kernel import output, shortcuts
 from guestd_kernel.descriptors import Descriptors
 from guestd_kernel.interrupts import Interrupts, end_where_signalled
 
@@ -23,6 +24,22 @@ _HIGH_WATER_MARK = 64
 
 class Shell(ZMQInteractiveShell):
     """Runs user code so that Interrupts knows it."""
+
+    _cell = _transformed = None
+
+    def expect(self, cell):
+        """Says that a cell is about to be transformed twice: by do_execute, to learn
+        whether it awaits something, and by run_cell."""
+        self._cell, self._transformed = cell, None
+
+    def transform_cell(self, raw_cell):
+        if raw_cell is not self._cell:
+            return super().transform_cell(raw_cell)
+        if self._transformed is None:
+            self._transformed = super().transform_cell(raw_cell)
+        else:
+            self._cell = None
+        return self._transformed
 
     def should_run_async(self, *args, **kwargs):
         # It compiles the code, and before Python 3.12 what is wrong with a NUL byte is
@@ -90,6 +107,8 @@ class Kernel(IPythonKernel):
         self.interrupts = kwargs["parent"].interrupts
         super().__init__(**kwargs)
         output.reply_at_once(self.shell_stream, self.interrupts)
+        # The application's handler takes nothing less, and its log_level is the handler's.
+        self.log.setLevel(logging.CRITICAL)
 
     @property
     def kernel_info(self):
@@ -131,6 +150,7 @@ class Kernel(IPythonKernel):
     async def do_execute(self, code, silent, *args, **kwargs):
         app = self.parent
         app.descriptors.begin(app.streams[0].parent_header)
+        self.shell.expect(code)
         try:
             reply = await super().do_execute(code, silent, *args, **kwargs)
         except asyncio.CancelledError:
@@ -182,6 +202,7 @@ class App(IPKernelApp):
         self.interrupts = Interrupts(Shell.run_code)
         self.descriptors = Descriptors()
         self.streams = []
+        shortcuts.apply()
         super().__init__(**kwargs)
 
     def init_control(self, context):
