@@ -107,6 +107,7 @@ class Kernel(IPythonKernel):
         self.interrupts = kwargs["parent"].interrupts
         super().__init__(**kwargs)
         output.reply_at_once(self.shell_stream, self.interrupts)
+        self.session.pack = output.Packer(self.session.pack)
         # The application's handler takes nothing less, and its log_level is the handler's.
         self.log.setLevel(logging.CRITICAL)
 

@@ -18,6 +18,17 @@ _MESSAGE_NOT_ASCII = 32 * 1024  # up to four bytes each, up to six as JSON
 # Seconds that text waits for more of it.
 _FLUSH_INTERVAL = 0.05
 
+_send_part = zmq.backend.Socket.send
+
+
+def send(socket, parts, flags=0, copy=True, track=False):
+    """Is socket.send_multipart without the checks of each part, and with the flags
+    as numbers: they take longer than the sending."""
+    flags, more = int(flags), int(flags | zmq.SNDMORE)
+    for part in parts[:-1]:
+        _send_part(socket, part, more, copy, track)
+    return _send_part(socket, parts[-1], flags, copy, track)
+
 
 def reply_at_once(stream, shield):
     """Lets a stream send right away what ipykernel queues in it for the event loop.
@@ -25,12 +36,29 @@ def reply_at_once(stream, shield):
 
     def send_multipart(parts, *args, **kwargs):
         with shield:
-            stream.socket.send_multipart(parts, *args, **kwargs)
+            send(stream.socket, parts, *args, **kwargs)
             if stream.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
                 # Sending may have taken the wake-up that the loop would get.
                 stream.io_loop.add_callback(stream.flush, zmq.POLLIN)
 
     stream.send_multipart = send_multipart
+
+
+class Packer:
+    """Encodes what is in messages, and the header of their common parent once."""
+
+    def __init__(self, pack):
+        self._pack = pack
+        self._parent = (None, b"")
+
+    def __call__(self, obj):
+        if obj is not _latest_parent:
+            return self._pack(obj)
+        parent, packed = self._parent
+        if obj is not parent:
+            packed = self._pack(obj)
+            self._parent = (obj, packed)
+        return packed
 
 
 class DirectIOPubThread(IOPubThread):
@@ -54,7 +82,7 @@ class DirectIOPubThread(IOPubThread):
             return  # the socket is the parent's; streams have another way
         with self.shield, self._send_lock:
             if self.socket is not None:
-                self.socket.send_multipart(*args, **kwargs)
+                send(self.socket, *args, **kwargs)
 
     def schedule(self, f):
         with self.shield:
