@@ -68,7 +68,7 @@ func (d *directory) open(name string) (int, error) {
 	return fd, failed("open", name, err)
 }
 
-// setTime sets the modification time of an entry that is no link.
+// setTime sets the modification time of an entry, of a link its own.
 func (d *directory) setTime(name string, to time.Time) error {
 	at, err := unix.TimeToTimespec(to)
 	if err != nil {

@@ -52,6 +52,8 @@ const maxFailures = 100
 type Options struct {
 	// MaxBytes and MaxEntries bound what Unpack takes; 0 is the default.
 	MaxBytes, MaxEntries uint64
+	// Umask are the permissions that Unpack gives nobody; the process's own umask does not count.
+	Umask fs.FileMode
 	// Progress, if not nil, is told now and then how far it has got, on the calling goroutine.
 	Progress func(entries, bytes uint64)
 }

@@ -164,7 +164,7 @@ func (u *unpacker) writeFile(parent *directory, name string, h *tar.Header, cont
 	if err != nil {
 		return err
 	}
-	err = errors.Join(u.fill(file, h.Size, contents), file.Chmod(permissions(h)), file.Close())
+	err = errors.Join(u.fill(file, h.Size, contents), file.Chmod(u.permissions(h)), file.Close())
 	if err == nil {
 		err = parent.setTime(name, h.ModTime)
 	}
@@ -175,7 +175,9 @@ func (u *unpacker) writeFile(parent *directory, name string, h *tar.Header, cont
 }
 
 // permissions are what is taken over of a mode.
-func permissions(h *tar.Header) fs.FileMode { return fs.FileMode(h.Mode) & fs.ModePerm }
+func (u *unpacker) permissions(h *tar.Header) fs.FileMode {
+	return fs.FileMode(h.Mode) & fs.ModePerm &^ u.options.Umask
+}
 
 // fill copies a file's contents, pieces of zeros as holes.
 func (u *unpacker) fill(file *os.File, size int64, contents io.Reader) error {
@@ -220,6 +222,18 @@ func replaceable(parent *os.Root, base string) error {
 		return ErrType
 	}
 	return nil
+}
+
+// putLink makes a symbolic link with its time, or none at all.
+func (u *unpacker) putLink(parent *directory, name string, h *tar.Header) error {
+	if err := parent.root.Symlink(h.Linkname, name); err != nil {
+		return err
+	}
+	err := parent.setTime(name, h.ModTime)
+	if err == nil || errors.Is(err, syscall.EOPNOTSUPP) { // some file systems keep no times of links
+		return nil
+	}
+	return errors.Join(err, parent.root.Remove(name))
 }
 
 // make makes something without contents, in the place of what may be replaced.
@@ -305,7 +319,7 @@ func (u *unpacker) putDir(parent *os.Root, base, name string, h *tar.Header) err
 
 // later notes a directory's attributes.
 func (u *unpacker) later(name string, h *tar.Header) {
-	u.pending = append(u.pending, pendingDir{name, permissions(h), h.ModTime})
+	u.pending = append(u.pending, pendingDir{name, u.permissions(h), h.ModTime})
 	u.names += len(name)
 	if len(u.pending) >= maxPending || u.names >= maxPendingBytes {
 		u.settle(name)

@@ -19,8 +19,8 @@ import (
 // A file appears once it is complete and replaces an existing file, or a link itself, at once; only
 // small ones in directories that are new are written in their place, when all of them has come.
 // Directories that are there stay as they are; nothing else replaces them, and they replace
-// nothing. Files and new directories get the stream's modes, whatever the umask, without set-uid,
-// set-gid and sticky bits, and its modification times.
+// nothing. Files and new directories get the stream's modes, less Options.Umask and without set-uid,
+// set-gid and sticky bits. These and symbolic links get its modification times.
 //
 // What cannot be unpacked is told in the summary, and the rest goes on. An error is r's, ctx's,
 // the stream's own, ErrLimit, or dir's; what was unpacked before stays.
@@ -163,7 +163,7 @@ func (u *unpacker) put(name string, h *tar.Header, contents io.Reader) error {
 	case tar.TypeDir:
 		return u.putDir(parent.root, base, name, h)
 	case tar.TypeSymlink:
-		return u.make(parent.root, base, func(name string) error { return parent.root.Symlink(h.Linkname, name) })
+		return u.make(parent.root, base, func(name string) error { return u.putLink(parent, name, h) })
 	case tar.TypeLink:
 		return u.putHardLink(name, h.Linkname)
 	}
