@@ -101,7 +101,7 @@ func (a *app) token() (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" {
-		return "", fmt.Errorf("reading the token: %s is empty", a.tokenFile)
+		return "", fmt.Errorf("reading the token: %s is empty", quoted(a.tokenFile))
 	}
 	return token, nil
 }
@@ -118,7 +118,7 @@ func (a *app) close() {
 		errs = append(errs, a.private.stop())
 	}
 	if err := errors.Join(errs...); err != nil {
-		a.notice("%v", err)
+		a.notice("%s", plain(err))
 	}
 }
 

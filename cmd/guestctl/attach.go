@@ -101,17 +101,17 @@ func setFrom(options *client.AttachOptions, from string, terminal bool) error {
 	}
 	offset, err := strconv.ParseUint(out, 10, 64)
 	if err != nil {
-		return fmt.Errorf("--from %q: want OUT, OUT,ERR or now, with offsets in bytes", from)
+		return fmt.Errorf("--from %s: want OUT, OUT,ERR or now, with offsets in bytes", quoted(from))
 	}
 	options.From[first] = offset
 	if !both {
 		return nil
 	}
 	if terminal {
-		return fmt.Errorf("--from %q: a process in a terminal has no stderr of its own", from)
+		return fmt.Errorf("--from %s: a process in a terminal has no stderr of its own", quoted(from))
 	}
 	if options.From[client.Stderr], err = strconv.ParseUint(errText, 10, 64); err != nil {
-		return fmt.Errorf("--from %q: want OUT, OUT,ERR or now, with offsets in bytes", from)
+		return fmt.Errorf("--from %s: want OUT, OUT,ERR or now, with offsets in bytes", quoted(from))
 	}
 	return nil
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -13,9 +15,10 @@ import (
 func newCat(a *app) *cobra.Command {
 	var user string
 	cmd := &cobra.Command{
-		Use:     "cat [-u USER] PATH...",
-		Short:   "Print files",
-		Long:    "Print files of the guest, byte for byte.",
+		Use:   "cat [-u USER] PATH...",
+		Short: "Print files",
+		Long: `Print files of the guest, byte for byte. Of a device that is all that it gives, which may have no
+end; where it has nothing to give yet that is an error. A FIFO is not waited for: exec -- cat does that.`,
 		Example: "  guestctl cat /etc/os-release",
 		Args:    atLeast(1, "a path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,12 +33,31 @@ func newCat(a *app) *cobra.Command {
 
 func (a *app) catFile(ctx context.Context, c *client.Client, path, user string) error {
 	r, err := c.Open(ctx, path, &client.ReadOptions{User: user})
+	if isDevice(err) {
+		endless := uint64(math.MaxInt64)
+		r, err = c.Open(ctx, path, &client.ReadOptions{User: user, Length: &endless})
+	}
+	if isUnread(err) {
+		return fmt.Errorf("%w (exec -- cat reads a FIFO)", naming(path, err))
+	}
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	if _, err := io.Copy(a.stdout, r); err != nil {
-		return fmt.Errorf("reading %s: %w", quoteUnprintable(path), err)
+		return fmt.Errorf("reading %s: %w", quoted(path), err)
 	}
 	return nil
+}
+
+// isDevice tells whether guestd wants to know how much to read, as it does of what may have no end.
+func isDevice(err error) bool {
+	refused, is := errors.AsType[*client.Error](err)
+	return is && refused.Field == "length" && errors.Is(err, client.ErrInvalid)
+}
+
+// isUnread tells whether guestd does not read files of a type, as FIFOs.
+func isUnread(err error) bool {
+	refused, is := errors.AsType[*client.Error](err)
+	return is && refused.Reason == "NOT_A_REGULAR_FILE"
 }

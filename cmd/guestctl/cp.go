@@ -174,7 +174,7 @@ func (a *app) openSource(ctx context.Context, source string) (io.ReadCloser, fs.
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a directory: cp -r copies those", source)
+		err = fmt.Errorf("%s is a directory: cp -r copies those", quoted(source))
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
@@ -192,10 +192,10 @@ func guestDestination(ctx context.Context, c *client.Client, destination, source
 		return destination, nil
 	}
 	if source == "-" {
-		return "", fmt.Errorf("%s is a directory, and stdin has no name to put there", quoteUnprintable(destination))
+		return "", fmt.Errorf("%s is a directory, and stdin has no name to put there", quoted(destination))
 	}
 	if !into {
-		return "", fmt.Errorf("the guest has no directory %s", quoteUnprintable(destination))
+		return "", fmt.Errorf("the guest has no directory %s", quoted(destination))
 	}
 	return path.Join(destination, filepath.Base(source)), nil
 }
@@ -221,7 +221,10 @@ func (a *app) download(ctx context.Context, f cpFlags, source, destination strin
 	}
 	r, err := c.Open(ctx, source, &client.ReadOptions{User: f.user})
 	if errors.Is(err, syscall.EISDIR) {
-		return fmt.Errorf("%s is a directory: cp -r copies those", quoteUnprintable(source))
+		return fmt.Errorf("%s is a directory: cp -r copies those", quoted(source))
+	}
+	if isDevice(err) {
+		return fmt.Errorf("%s is a device, which may have no end: cat reads it", quoted(source))
 	}
 	if err != nil {
 		return naming(source, err)
@@ -250,7 +253,7 @@ func localDestination(destination, source string) (string, error) {
 	case err == nil && info.IsDir():
 		return filepath.Join(destination, path.Base(source)), nil
 	case strings.HasSuffix(destination, "/"):
-		return "", fmt.Errorf("there is no directory %s", destination)
+		return "", fmt.Errorf("there is no directory %s", quoted(destination))
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return destination, nil
 	default:

@@ -105,7 +105,7 @@ func (a *app) downloadTree(ctx context.Context, f cpFlags, source, destination s
 	if local, err := os.Stat(destination); err == nil && local.IsDir() {
 		destination = filepath.Join(destination, treeName(path.Base(source)))
 	} else if err == nil {
-		return fmt.Errorf("%s is no directory, and %s is one", destination, quoteUnprintable(source))
+		return fmt.Errorf("%s is no directory, and %s is one", quoted(destination), quoted(source))
 	}
 	return a.transfer(f, path.Base(source), func(bar *progress) (*copied, error) {
 		r, err := c.Archive(ctx, source, &client.ArchiveOptions{User: f.user, Include: f.include, Exclude: f.exclude})
@@ -193,7 +193,7 @@ func (a *app) transfer(f cpFlags, name string, do func(*progress) (*copied, erro
 		return err
 	}
 	for _, failure := range result.failures {
-		a.notice("%s", quoteUnprintable(failure.Error()))
+		a.notice("%s", plain(failure))
 	}
 	if more := result.failureCount - uint64(len(result.failures)); more > 0 {
 		a.notice("and %d more", more)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"guestd.internal/client"
@@ -31,10 +30,11 @@ func (a *app) each(ctx context.Context, paths []string, do func(context.Context,
 
 // naming is an error whose text names what it is about, which of several guestd need not have told.
 func naming(name string, err error) error {
-	if err == nil || name == "" || strings.Contains(err.Error(), name) || strings.Contains(err.Error(), strconv.Quote(name)) {
+	// What is below it names it as well.
+	if err == nil || name == "" || strings.Contains(plain(err), strings.TrimSuffix(quoted(name), `"`)) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", quoteUnprintable(name), err)
+	return fmt.Errorf("%s: %w", quoted(name), err)
 }
 
 // endsAll tells whether there is no point in going on with other paths.

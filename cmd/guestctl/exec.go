@@ -156,7 +156,7 @@ func resolveEnv(env []string) ([]string, error) {
 	for _, entry := range env {
 		name, _, found := strings.Cut(entry, "=")
 		if name == "" {
-			return nil, fmt.Errorf("-e %q: want NAME=VALUE, or NAME for the value that it has here", entry)
+			return nil, fmt.Errorf("-e %s: want NAME=VALUE, or NAME for the value that it has here", quoted(entry))
 		}
 		if found {
 			resolved = append(resolved, entry)

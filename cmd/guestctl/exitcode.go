@@ -90,11 +90,11 @@ func complaint(ctx context.Context, err error) string {
 	}
 	switch {
 	case errors.Is(err, client.ErrUnauthenticated):
-		return err.Error() + " (give it with --token-file or " + envToken + ")"
+		return plain(err) + " (give it with --token-file or " + envToken + ")"
 	case errors.Is(err, errors.ErrUnsupported):
-		return "this guest does not serve that: " + err.Error()
+		return "this guest does not serve that: " + plain(err)
 	}
-	return err.Error()
+	return plain(err)
 }
 
 // isBrokenStdout tells whether whoever read guestctl's output has gone, as head does when it has enough.

@@ -17,6 +17,9 @@ import (
 // findDepth is how many levels guestd goes down at most.
 const findDepth = 256
 
+// findFields are the names of find's flags for fields of a listing.
+var findFields = map[string]string{"include": "-name", "exclude": "-exclude", "depth": "-maxdepth"}
+
 // findFlags are the flags of find.
 type findFlags struct {
 	user           string
@@ -62,7 +65,7 @@ A GLOB is matched with names; one with a slash in it, with paths below the one t
 
 func (a *app) find(ctx context.Context, paths []string, f *findFlags) error {
 	if f.maxDepth < 0 || f.maxDepth > findDepth {
-		return fmt.Errorf("--maxdepth: want 0 to %d", findDepth)
+		return fmt.Errorf("-maxdepth %d: want 0 to %d", f.maxDepth, findDepth)
 	}
 	s := &finder{app: a, out: a.newResults(), flags: f}
 	err := a.each(ctx, paths, s.walk)
@@ -101,7 +104,7 @@ func (s *finder) walk(ctx context.Context, c *client.Client, given string) error
 			}
 			continue
 		}
-		if endsAll(ctx, err) {
+		if err = (worded{err, findFields}); endsAll(ctx, err) {
 			return err
 		}
 		result = s.app.noteFailure(ctx, err, result)

@@ -2,10 +2,14 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -41,6 +45,34 @@ func (d *duration) Set(text string) error {
 
 // Type implements pflag.Value.
 func (d *duration) Type() string { return "DURATION" }
+
+// badFlag is an error of the flags' parser, told as guestctl tells its own.
+func badFlag(cmd *cobra.Command, err error) error {
+	invalid, is := errors.AsType[*pflag.InvalidValueError](err)
+	if !is {
+		return err
+	}
+	name := "--" + invalid.GetFlag().Name
+	if slices.Contains(strings.Fields(cmd.Annotations[singleDashed]), invalid.GetFlag().Name) {
+		name = name[1:]
+	}
+	problem := errors.Unwrap(invalid)
+	if number, is := errors.AsType[*strconv.NumError](problem); is {
+		problem = errors.New("want a number")
+		if errors.Is(number, strconv.ErrRange) {
+			problem = errors.New("the number is too large or too small")
+		}
+	}
+	return fmt.Errorf("%s %s: %w", name, quoted(invalid.GetValue()), problem)
+}
+
+// excluding refuses two flags that make no sense together.
+func excluding(cmd *cobra.Command, one, other string) error {
+	if flags := cmd.Flags(); !flags.Changed(one) || !flags.Changed(other) {
+		return nil
+	}
+	return fmt.Errorf("--%s and --%s exclude each other", one, other)
+}
 
 // addPlaceFlags adds the flags that say as whom, where and with what environment something runs.
 func addPlaceFlags(flags *pflag.FlagSet, user, dir *string, env *[]string) {

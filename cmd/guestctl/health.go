@@ -34,7 +34,7 @@ func (a *app) healthOf(ctx context.Context, service string) error {
 	}
 	state, err := c.Health(ctx, service)
 	if state == client.ServiceUnknown {
-		return fmt.Errorf("guestd has no service %q: they are named as guestd.v1.CodeService is", service)
+		return fmt.Errorf("guestd has no service %s: they are named as guestd.v1.CodeService is", quoted(service))
 	}
 	if err != nil {
 		return err

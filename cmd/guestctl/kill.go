@@ -52,5 +52,5 @@ func parseSignal(text string) (syscall.Signal, error) {
 	if signal := unix.SignalNum(name); signal != 0 {
 		return signal, nil
 	}
-	return 0, fmt.Errorf("there is no signal %q: want a name like TERM, or a number from 1 to %d", text, most)
+	return 0, fmt.Errorf("there is no signal %s: want a name like TERM, or a number from 1 to %d", quoted(text), most)
 }

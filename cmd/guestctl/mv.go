@@ -50,7 +50,7 @@ func (a *app) move(ctx context.Context, sources []string, destination string, f 
 		}
 	}
 	if !into && len(sources) > 1 {
-		return fmt.Errorf("%s is no directory", quoteUnprintable(destination))
+		return fmt.Errorf("%s is no directory", quoted(destination))
 	}
 	moved := make(map[string]string) // sources by their new paths
 	return a.each(ctx, sources, func(ctx context.Context, c *client.Client, source string) error {
@@ -59,7 +59,7 @@ func (a *app) move(ctx context.Context, sources []string, destination string, f 
 			to = inDirectory(destination, path.Base(source))
 		}
 		if before, is := moved[to]; is {
-			return fmt.Errorf("%s would replace what %s has just become", quoteUnprintable(source), quoteUnprintable(before))
+			return fmt.Errorf("%s would replace what %s has just become", quoted(source), quoted(before))
 		}
 		if err := c.Rename(ctx, source, to, &f.RenameOptions); err != nil {
 			return err

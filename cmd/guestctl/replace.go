@@ -41,7 +41,7 @@ func replaceFile(name string, r io.Reader, mode fs.FileMode) (err error) {
 	}
 	// A file system may tell only now that it is full.
 	if err := temporary.Sync(); err != nil {
-		return fmt.Errorf("flushing what is to be %s: %w", name, err)
+		return fmt.Errorf("flushing what is to be %s: %w", quoted(name), err)
 	}
 	if err := os.Rename(temporary.Name(), name); err != nil {
 		return err

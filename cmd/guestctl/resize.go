@@ -55,7 +55,7 @@ func (a *app) wantedSize(rows, columns string) (client.Size, error) {
 		}
 		n, err := strconv.ParseUint(flag.text, 10, 16)
 		if err != nil || n == 0 {
-			return size, fmt.Errorf("%q is no number of rows or columns from 1 to 65535", flag.text)
+			return size, fmt.Errorf("%s is no number of rows or columns from 1 to 65535", quoted(flag.text))
 		}
 		*flag.into = int(n)
 		size.XPixels, size.YPixels = 0, 0 // those of another size

@@ -70,7 +70,7 @@ func (f *rmFlags) removeOne(ctx context.Context, c *client.Client, path string) 
 	case f.recursive:
 		return c.RemoveAll(ctx, path, options)
 	case info.IsDir():
-		return fmt.Errorf("%s is a directory: -r removes it with all that is in it", quoteUnprintable(path))
+		return fmt.Errorf("%s is a directory: -r removes it with all that is in it", quoted(path))
 	default:
 		return c.Remove(ctx, path, options)
 	}

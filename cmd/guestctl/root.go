@@ -55,7 +55,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.tokenFile, "token-file", "", "`FILE` with the guest's token (default: $GUESTD_TOKEN)")
 	flags.BoolVar(&a.json, "json", false, "print JSON: one object, or one a line")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w\nTry '%s --help'", err, cmd.CommandPath())
+		return fmt.Errorf("%w\nTry '%s --help'", badFlag(cmd, err), cmd.CommandPath())
 	})
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Running:"},
@@ -92,7 +92,7 @@ func addVerbs(root *cobra.Command, a *app) {
 }
 
 func unknownVerb(parent *cobra.Command, verb string) error {
-	message := fmt.Sprintf("there is no verb %q", verb)
+	message := fmt.Sprintf("there is no verb %s", quoted(verb))
 	if near := parent.SuggestionsFor(verb); len(near) > 0 {
 		message += "; is it " + strings.Join(near, " or ") + "?"
 	}

@@ -151,5 +151,5 @@ func savePicture(dir, ending string, data []byte) (string, error) {
 		_, err = file.Write(data)
 		return name, errors.Join(err, file.Close())
 	}
-	return "", fmt.Errorf("%s is full of pictures", dir)
+	return "", fmt.Errorf("%s is full of pictures", quoted(dir))
 }

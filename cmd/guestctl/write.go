@@ -32,7 +32,12 @@ and whether it was written in place since it could not be replaced.`,
 		Example: `  echo hello | guestctl write /tmp/hello.txt
   date | guestctl write --append log.txt`,
 		Args: exactly(1, "one path"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.write(cmd.Context(), f, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := excluding(cmd, "append", "exclusive"); err != nil {
+				return err
+			}
+			return a.write(cmd.Context(), f, args[0])
+		},
 	}
 	flags := cmd.Flags()
 	addUserFlag(flags, &f.user)
