@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -20,21 +19,26 @@ const maxContext = 100
 // grepFlags are the flags of grep.
 type grepFlags struct {
 	client.SearchOptions
+	patterns                     []string
+	maxCount                     int64
 	fixed, words, lines          bool
 	numbers, list, count         bool
 	quiet, withName, withoutName bool
 	around                       int
-	recursive                    bool
+	recursive, extended          bool
 }
 
 func newGrep(a *app) *cobra.Command {
 	var f grepFlags
 	cmd := &cobra.Command{
-		Use:   "grep [flags] PATTERN [PATH]...",
+		Use:   "grep [flags] [-e] PATTERN [PATH]...",
 		Short: "Find lines in files",
 		Long: `Print the lines of the guest's files that match PATTERN, a regular expression in RE2 syntax: of files,
 and of all that are below directories, by default the user's home. Links below a directory are not
-followed. Of a binary file (with a NUL byte in its first 8 KiB) only that it matches is told.
+followed. Of a binary file (with a NUL byte in its first 8 KiB) only that it matches is told. A line
+is searched to its end, LF or CRLF, which is no part of it; of a very long one the first 64 KiB are shown.
+
+Each line of PATTERN is a pattern, and so is each that -e gives: one of them must match.
 
 A GLOB is matched with names; one with a slash in it, with paths below the one that was given, where
 ** is any number of levels.
@@ -44,14 +48,25 @@ Exit codes: 0 when something matches, 1 when nothing does, 125 when anything cou
   guestctl grep -i -C 2 error /var/log/syslog
   guestctl grep -l --gitignore --include '*.go' TODO .
   guestctl grep --json 'id=[0-9]+' /srv | jq -r .text`,
-		Args: atLeast(1, "a pattern"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("regexp") {
+				return nil
+			}
+			return atLeast(1, "a pattern")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			paths := args[1:]
+			patterns, paths := f.patterns, args
+			if !cmd.Flags().Changed("regexp") {
+				patterns, paths = args[:1], args[1:]
+			}
 			if len(paths) == 0 {
 				paths = []string{""}
 			}
-			if err := f.prepare(args[0], cmd.Flags().Changed); err != nil {
+			if err := cmp.Or(excluding(cmd, "with-filename", "no-filename"), f.prepare(patterns, cmd.Flags().Changed)); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("max-count") && f.maxCount == 0 {
+				return exitError(exitNoMatch) // as for grep(1), which looks at no file then
 			}
 			return a.grep(cmd.Context(), paths, &f)
 		},
@@ -63,7 +78,9 @@ Exit codes: 0 when something matches, 1 when nothing does, 125 when anything cou
 func (f *grepFlags) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	addUserFlag(flags, &f.User)
+	flags.StringArrayVarP(&f.patterns, "regexp", "e", nil, "find `PATTERN`, which may begin with a hyphen then; repeatable")
 	flags.BoolVarP(&f.IgnoreCase, "ignore-case", "i", false, "match without regard to case")
+	flags.BoolVarP(&f.Invert, "invert-match", "v", false, "find the lines that do not match")
 	flags.BoolVarP(&f.fixed, "fixed-strings", "F", false, "PATTERN is plain text")
 	flags.BoolVarP(&f.words, "word-regexp", "w", false, "match from word boundary to word boundary only")
 	flags.BoolVarP(&f.lines, "line-regexp", "x", false, "match whole lines only")
@@ -76,26 +93,22 @@ func (f *grepFlags) addTo(cmd *cobra.Command) {
 	flags.IntVarP(&f.After, "after-context", "A", 0, "show `N` lines behind each match too, at most 100")
 	flags.IntVarP(&f.Before, "before-context", "B", 0, "show `N` lines before each match too, at most 100")
 	flags.IntVarP(&f.around, "context", "C", 0, "show `N` lines around each match too, at most 100")
-	flags.Uint64VarP(&f.MaxMatchesPerFile, "max-count", "m", 0, "end with a file after `N` matches (default: no limit)")
+	flags.Int64VarP(&f.maxCount, "max-count", "m", 0, "end with a file after `N` lines (default, and below 0: no limit)")
 	flags.StringArrayVar(&f.Include, "include", nil, "below directories, only files that match `GLOB`; repeatable")
 	flags.StringArrayVar(&f.Exclude, "exclude", nil, "below directories, nothing that matches `GLOB`; repeatable")
 	flags.BoolVar(&f.Gitignore, "gitignore", false, "leave out what .gitignore files say")
 	flags.BoolVarP(&f.recursive, "recursive", "r", false, "search directories, which grep does anyway")
-	cmd.MarkFlagsMutuallyExclusive("with-filename", "no-filename")
+	flags.BoolVarP(&f.extended, "extended-regexp", "E", false, "take regular expressions for what they are, which grep does anyway")
 }
 
 // prepare turns the flags into what guestd is asked; given tells which there are.
-func (f *grepFlags) prepare(pattern string, given func(string) bool) error {
-	if f.fixed {
-		pattern = regexp.QuoteMeta(pattern)
-	}
-	switch {
-	case f.lines:
-		pattern = `^(?:` + pattern + `)$`
-	case f.words:
-		pattern = `\b(?:` + pattern + `)\b`
+func (f *grepFlags) prepare(patterns []string, given func(string) bool) error {
+	pattern, err := f.oneOf(patterns)
+	if err != nil {
+		return err
 	}
 	f.Pattern = &pattern
+	f.MaxMatchesPerFile = uint64(max(f.maxCount, 0))
 	f.Binary = true
 	if !given("before-context") {
 		f.Before = f.around

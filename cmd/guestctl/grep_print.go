@@ -18,6 +18,7 @@ type grepPrinter struct {
 	colours bool
 
 	path    string // of the last match; empty before a search
+	name    string // the same, from what was given on
 	shown   string // the same, as the user sees it
 	named   bool   // lines of it are shown with its name
 	last    uint64 // number of the last line that was printed of it
@@ -62,7 +63,8 @@ func (p *grepPrinter) match(given string, root *client.FileInfo, m *client.Searc
 func (p *grepPrinter) begin(given string, root *client.FileInfo, path string) {
 	p.path, p.last, p.count = path, 0, 0
 	p.files++
-	p.shown = p.app.showName(underGiven(given, root.Path, path))
+	p.name = underGiven(given, root.Path, path)
+	p.shown = p.app.showName(p.name)
 	p.named = !p.flags.withoutName && (p.flags.withName || p.several || root.IsDir())
 }
 
@@ -112,7 +114,7 @@ func (p *grepPrinter) numbered(line *client.SearchLine, ranges []client.SearchRa
 		}
 	}
 	if line.Truncated {
-		p.app.notice("%s: line %d is too long, and is cut after %d bytes", p.shown, line.Number, len(line.Text))
+		p.app.notice("%s: line %d is too long, and is cut after %d bytes", quoted(p.name), line.Number, len(line.Text))
 	}
 	return p.line(text + string(line.Text[end:]))
 }

@@ -43,6 +43,21 @@ func TestGrep(t *testing.T) {
 		{"-x one|three D/a.txt", 0, "one|three|"},
 		{"two D/link", 0, "two|Two and two|two(|"},
 		{"odd D", 0, "D/odd\nname:odd|"},
+		{"-n -e two( -F -e x D/a.txt", 0, "5:x|8:two(|"},
+		{"-n -e ^-e -e ^x -e th D/a.txt", 0, "3:three|5:x|"},
+		{"-x -e tw -e o D/a.txt", 1, ""},
+		{"-w -e tw|Two -e x D/a.txt", 0, "Two and two|x|"},
+		{"-E two|one D/sub", 0, "D/sub/b.go:two|"},
+		{"-vn [tTo] D/a.txt", 0, "5:x|6:y|7:z|"},
+		{"-vc two D/a.txt", 0, "5|"},
+		{"-vl . D", 1, ""},
+		{"-vl w D", 0, "D/.gitignore|D/a.txt|D/odd\nname|"},
+		{"-vm1 -A1 o D/a.txt", 0, "three|Two and two|"},
+		{"-vq . D/a.txt", 1, ""},
+		{"-v two D/bin", 1, ""},
+		{"-v three D/bin", 0, "Binary file D/bin matches|"},
+		{"-m0 two D/a.txt D/nothing", 1, ""},
+		{"-m -1 -c two D/a.txt", 0, "3|"},
 		{"-q two D", 0, ""},
 		{"nothing D", 1, ""},
 	} {
@@ -55,6 +70,11 @@ func TestGrep(t *testing.T) {
 	g.run(t, "", "grep", "two", dir+"/nothing", dir+"/sub/b.go").want(t, 125, dir+"/sub/b.go:two\n", "nothing")
 	g.run(t, "", "grep", "-q", "two", dir+"/nothing", dir+"/a.txt").want(t, 0, "", "nothing")
 	g.run(t, "", "grep", "-q", "no", dir+"/nothing", dir+"/a.txt").want(t, 125, "", "nothing")
+	for pattern, want := range map[string]string{"x\nthree": "3:three\n5:x\n", "z\n": "1:one\n2:two\n3:three\n4:Two and two\n5:x\n6:y\n7:z\n8:two(\n"} {
+		g.run(t, "", "grep", "-n", pattern, dir+"/a.txt").want(t, 0, want, "") // lines of a pattern are patterns
+		g.run(t, "", "grep", "-nF", "-e", pattern, dir+"/a.txt").want(t, 0, want, "")
+	}
+	g.run(t, "", "grep", "a)|(b", dir).want(t, 125, "", "unexpected )")
 	g.run(t, "", "grep", "(", dir).want(t, 125, "", "missing closing")
 	g.run(t, "", "grep", "-C", "101", "x", dir).want(t, 125, "", "100")
 	g.run(t, "", "grep", "-A", "-1", "x", dir).want(t, 125, "", "100")
@@ -86,7 +106,12 @@ func TestPathsAreShownAsTheyWereGiven(t *testing.T) {
 func TestGrepCutsLinesAloud(t *testing.T) {
 	g := startGuest(t)
 	dir := plant(t, map[string]string{"long": "two" + strings.Repeat("x", 100<<10) + "\n"})
-	g.run(t, "", "grep", "two", dir+"/long").want(t, 0, "two"+strings.Repeat("x", 64<<10-3)+"\n", "line 1 is too long")
+	g.run(t, "", "grep", "two", dir+"/long").want(t, 0, "two"+strings.Repeat("x", 64<<10-3)+"\n", dir+`/long": line 1 is too long`)
+	// A match is found wherever it is.
+	far := plant(t, map[string]string{"far": strings.Repeat("x", 3<<20) + "two\nlast\n"})
+	g.run(t, "", "grep", "-c", "two", far+"/far").want(t, 0, "1\n", "")
+	g.run(t, "", "grep", "-cv", "x two$", far+"/far").want(t, 0, "2\n", "")
+	g.run(t, "", "grep", "two", far+"/far").want(t, 0, strings.Repeat("x", 64<<10)+"\n", far+`/far": line 1 is too long`)
 }
 
 func TestGrepIsColouredOnATerminalOnly(t *testing.T) {
