@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 
 	"guestd.internal/client"
 )
@@ -27,6 +29,8 @@ type app struct {
 	signals               *signalWatch
 	stdin, stdout, stderr *os.File
 
+	umask fs.FileMode // of what is written on the host
+
 	cancel     context.CancelCauseFunc // ends the verb
 	connection *connectionWatch
 
@@ -37,9 +41,16 @@ type app struct {
 
 // newApp makes an app whose verb cancel ends.
 func newApp(signals *signalWatch, cancel context.CancelCauseFunc) *app {
-	a := &app{signals: signals, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, cancel: cancel}
+	a := &app{signals: signals, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, umask: currentUmask(), cancel: cancel}
 	a.connection = &connectionWatch{notice: a.notice, cancel: cancel}
 	return a
+}
+
+// currentUmask is for before anything else makes files: it cannot be read without being changed.
+func currentUmask() fs.FileMode {
+	mask := syscall.Umask(0o077)
+	syscall.Umask(mask)
+	return fs.FileMode(mask) & fs.ModePerm
 }
 
 // connect returns the guest that the flags name, or a private one.

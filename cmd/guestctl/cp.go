@@ -38,14 +38,28 @@ func newCp(a *app) *cobra.Command {
 of the guest begin with a colon; those without a slash behind it start at the user's home. A single
 hyphen is stdin or stdout. A destination that is a directory gets the copy under the source's name.
 
-The file's mode is kept. What was there is replaced at once, when all has arrived: an interrupted
-copy leaves no half file.
+What was there is replaced at once, when all has arrived: an interrupted copy leaves no half file.
 
-With -r links are copied as links, and modes and modification times are kept. A directory that is
-there already is copied into, and what else is in it stays. What cannot be copied is listed, the
-rest is copied, and the exit code is 125. A hyphen with -r is a tar stream: a directory of the guest
-as tar on stdout, or tar, gzip or zstd from stdin unpacked in the guest. Nothing that a guest sends
-lands outside the destination; owners, devices, FIFOs, set-uid and set-gid bits are not taken over.
+With -r links are copied as links. A directory that is there already is copied into, and its own mode
+and what else is in it stay. What cannot be copied is listed, the rest is copied, and the exit code is
+125. A hyphen with -r is a tar stream: a directory of the guest as tar on stdout, or tar, gzip or zstd
+from stdin unpacked in the guest. Nothing that a guest sends lands outside the destination; devices,
+FIFOs and sockets are not copied.
+
+What the copy of a file or directory, link or archive keeps:
+
+  permissions (rwx)     always, and a file that is replaced gets them too; on the
+                        host, less what the umask takes. From stdin without -r an
+                        existing file's stay, and a new one has 644
+  set-uid, set-gid      within the guest with -p, else never
+  sticky bit            into and within the guest
+  modification times    with -r into and out of the guest; within it with -p
+  hard links in a tree  with -r into and out of the guest; within it with -p
+  owner and extended    within the guest with -p, as far as the user may; else the
+  attributes            copy is the user's own
+
+The tar stream on stdout has modes with all bits, owners, times and hard links, and what unpacks it
+decides.
 
 With --include only what matches one of the globs is copied, and what matches --exclude is not, nor what
 is below it. A glob without a slash is matched with names, one with a slash with paths below the
@@ -81,7 +95,7 @@ were.`,
 	addUserFlag(cmd.Flags(), &f.user)
 	cmd.Flags().BoolVarP(&f.recursive, "recursive", "r", false, "copy directories with all that is in them")
 	cmd.Flags().BoolVarP(&f.preserve, "preserve", "p", false,
-		"within the guest: keep owner, mode, times and extended attributes")
+		"within the guest: keep owner, all of the mode, times, hard links and extended attributes")
 	cmd.Flags().Uint64Var(&f.maxBytes, "max-bytes", 0,
 		"with -r out of the guest or from stdin: most `BYTES` to unpack (default 64 GiB)")
 	cmd.Flags().StringArrayVar(&f.include, "include", nil, "with -r: copy only what matches `GLOB`")
@@ -98,7 +112,7 @@ func (f *cpFlags) check(source, destination string) error {
 	within := fromGuest && toGuest
 	switch {
 	case f.preserve && !within:
-		return errors.New("--preserve is for copies within the guest; others keep the mode, and with -r times")
+		return errors.New("--preserve is for copies within the guest; others keep permissions, and with -r times and hard links")
 	case within && (f.fsync || f.maxBytes > 0):
 		return errors.New("--fsync and --max-bytes are not for copies within the guest")
 	case len(f.include)+len(f.exclude) > 0 && (within || !f.recursive):
@@ -150,7 +164,7 @@ func (a *app) upload(ctx context.Context, f cpFlags, source, destination string)
 	options := &client.WriteOptions{User: f.user, Fsync: f.fsync}
 	var size uint64
 	if info != nil && info.Mode().IsRegular() {
-		mode := info.Mode()
+		mode := info.Mode() &^ (fs.ModeSetuid | fs.ModeSetgid)
 		size = uint64(info.Size())
 		options.Mode = &mode
 	}
@@ -240,7 +254,7 @@ func (a *app) download(ctx context.Context, f cpFlags, source, destination strin
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(destination, bar.reader(r), r.Info().Mode().Perm()); err != nil {
+	if err := replaceFile(destination, bar.reader(r), r.Info().Mode().Perm()&^a.umask); err != nil {
 		return err
 	}
 	return a.printCopied(&copied{path: destination, entries: 1, bytes: bar.bytes()})

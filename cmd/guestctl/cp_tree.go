@@ -114,7 +114,7 @@ func (a *app) downloadTree(ctx context.Context, f cpFlags, source, destination s
 		}
 		defer r.Close()
 		unpacked, err := hosttree.Unpack(ctx, r, strings.TrimRight(destination, "/"), hosttree.Options{
-			Progress: bar.set, MaxBytes: f.maxBytes,
+			Progress: bar.set, MaxBytes: f.maxBytes, Umask: a.umask,
 		})
 		if errors.Is(err, hosttree.ErrLimit) {
 			err = fmt.Errorf("%w: --max-bytes allows more", err)
