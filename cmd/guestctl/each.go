@@ -30,8 +30,14 @@ func (a *app) each(ctx context.Context, paths []string, do func(context.Context,
 
 // naming is an error whose text names what it is about, which of several guestd need not have told.
 func naming(name string, err error) error {
+	if err == nil || name == "" {
+		return err
+	}
+	// What is about a field of the request may quote what looks like the name, and never is.
+	refused, is := errors.AsType[*client.Error](err)
+	ofField := is && refused.Field != ""
 	// What is below it names it as well.
-	if err == nil || name == "" || strings.Contains(plain(err), strings.TrimSuffix(quoted(name), `"`)) {
+	if !ofField && strings.Contains(plain(err), strings.TrimSuffix(quoted(name), `"`)) {
 		return err
 	}
 	return fmt.Errorf("%s: %w", quoted(name), err)
