@@ -56,8 +56,8 @@ func isDevice(err error) bool {
 	return is && refused.Field == "length" && errors.Is(err, client.ErrInvalid)
 }
 
-// isUnread tells whether guestd does not read files of a type, as FIFOs.
+// isUnread tells whether guestd does not even try to read files of a type, as FIFOs.
 func isUnread(err error) bool {
 	refused, is := errors.AsType[*client.Error](err)
-	return is && refused.Reason == "NOT_A_REGULAR_FILE"
+	return is && refused.Reason == "NOT_A_REGULAR_FILE" && refused.Errno == 0
 }

@@ -46,20 +46,22 @@ and what else is in it stay. What cannot be copied is listed, the rest is copied
 from stdin unpacked in the guest. Nothing that a guest sends lands outside the destination; devices,
 FIFOs and sockets are not copied.
 
-What the copy of a file or directory, link or archive keeps:
+What a copy keeps:
 
   permissions (rwx)     always, and a file that is replaced gets them too; on the
                         host, less what the umask takes. From stdin without -r an
                         existing file's stay, and a new one has 644
   set-uid, set-gid      within the guest with -p, else never
   sticky bit            into and within the guest
-  modification times    with -r into and out of the guest; within it with -p
-  hard links in a tree  with -r into and out of the guest; within it with -p
-  owner and extended    within the guest with -p, as far as the user may; else the
-  attributes            copy is the user's own
+  modification times    of directories and all in them, into and out of the guest;
+                        within it with -p
+  hard links            within a directory, into and out of the guest; within the
+                        guest with -p
+  owner                 within the guest with -p, as far as the user may; else the
+                        copy is the user's own
+  extended attributes   within the guest with -p, and those that a tar stream has
 
-The tar stream on stdout has modes with all bits, owners, times and hard links, and what unpacks it
-decides.
+The tar stream on stdout has all of that and every bit of the modes; what unpacks it decides.
 
 With --include only what matches one of the globs is copied, and what matches --exclude is not, nor what
 is below it. A glob without a slash is matched with names, one with a slash with paths below the
@@ -112,7 +114,7 @@ func (f *cpFlags) check(source, destination string) error {
 	within := fromGuest && toGuest
 	switch {
 	case f.preserve && !within:
-		return errors.New("--preserve is for copies within the guest; others keep permissions, and with -r times and hard links")
+		return errors.New("--preserve is for copies within the guest; others keep permissions, and of directories times and hard links")
 	case within && (f.fsync || f.maxBytes > 0):
 		return errors.New("--fsync and --max-bytes are not for copies within the guest")
 	case len(f.include)+len(f.exclude) > 0 && (within || !f.recursive):
