@@ -75,7 +75,7 @@ func TestLongLinesMatchAsShortOnes(t *testing.T) {
 // TestSearchBehindTheFirstMebibyte: a match is found wherever it is in a line.
 func TestSearchBehindTheFirstMebibyte(t *testing.T) {
 	f := newFixture(t)
-	long := strings.Repeat("0123456789abcdef", 3*maxMatchedLine/16)
+	long := strings.Repeat("0123456789abcdef", 5*maxMatchedLine/64)
 	f.put("long", "first\n"+long+"needle\r\n"+long+"\n"+long+"needle "+long+"\nlast needle")
 	f.put("zeros", "\x00"+long+"needle")
 	for _, c := range []struct {
