@@ -33,7 +33,6 @@ type codeContext struct {
 	hidden     *hidden                          // our own request that the kernel is dealing with, or nil
 	asked      map[string]chan *jupyter.Message // questions, by message id
 	recent     recent                           // whose late output is whose
-	told       change                           // what the watchers know
 	generation uint64                           // of the last kernel
 	lastEnd    string                           // how the kernel before ended
 	fresh      bool                             // nothing has run in this kernel
@@ -89,7 +88,7 @@ func (c *codeContext) step(ctx context.Context, timer *time.Timer) {
 		}
 	}()
 	c.advance(ctx)
-	c.tellChange()
+	c.tellChange(c.now)
 	iopub, replies, died, room := c.sources()
 	timer.Reset(c.untilNext())
 	select {

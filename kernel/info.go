@@ -98,24 +98,8 @@ func (c *codeContext) state() State {
 }
 
 func (c *codeContext) watcher() (w *Watcher, err error) {
-	err = c.call(func() {
-		info := c.now()
-		c.told = info.change()
-		w = c.watch(info)
-	})
+	err = c.call(func() { w = c.watch(c.now()) })
 	return w, err
-}
-
-// tellChange tells the watchers if something has changed.
-func (c *codeContext) tellChange() {
-	if !c.watched() {
-		return
-	}
-	info := c.now()
-	if change := info.change(); change != c.told {
-		c.told = change
-		c.tell(WatchEvent{Info: &info})
-	}
 }
 
 func (c *codeContext) account() account.Account { return c.launcher.acc }

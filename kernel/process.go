@@ -98,7 +98,6 @@ type processContext struct {
 
 	run        *processRun   // the running execution, or nil
 	last       []*processRun // whose processes are not all gone
-	told       change        // what the watchers know
 	background atomic.Uint64 // bytes that belonged to no execution
 }
 
@@ -144,7 +143,7 @@ func (c *processContext) step(timer *time.Timer) {
 		}
 		c.begin(x)
 	}
-	c.tellChange()
+	c.tellChange(c.now)
 	wait, output, died, room := time.Hour, (<-chan struct{})(nil), (<-chan struct{})(nil), (<-chan struct{})(nil)
 	if r := c.run; r != nil {
 		wait, output, died, room = r.sources()
@@ -299,23 +298,8 @@ func (c *processContext) now() Info {
 }
 
 func (c *processContext) watcher() (w *Watcher, err error) {
-	err = c.call(func() {
-		info := c.now()
-		c.told = info.change()
-		w = c.watch(info)
-	})
+	err = c.call(func() { w = c.watch(c.now()) })
 	return w, err
-}
-
-func (c *processContext) tellChange() {
-	if !c.watched() {
-		return
-	}
-	info := c.now()
-	if change := info.change(); change != c.told {
-		c.told = change
-		c.tell(WatchEvent{Info: &info})
-	}
 }
 
 // codeFile returns a file in memory with code, which any user may read.

@@ -30,6 +30,8 @@ type WatchEvent struct {
 // watchers are those who watch a context. Without any, background output waits
 // for the next one.
 type watchers struct {
+	told change // of the state; belongs to the context's goroutine, as watch and tellChange do
+
 	mu      sync.Mutex // protects the following and all Watchers' events
 	all     map[*Watcher]struct{}
 	backlog watchEvents
@@ -47,6 +49,7 @@ type Watcher struct {
 
 // watch adds a watcher, which begins with the given state.
 func (ws *watchers) watch(info Info) *Watcher {
+	ws.told = info.change()
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := &Watcher{of: ws, more: make(chan struct{}, 1)}
@@ -66,6 +69,18 @@ func (ws *watchers) watched() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return len(ws.all) > 0
+}
+
+// tellChange tells the context's state if something in it has changed.
+func (ws *watchers) tellChange(now func() Info) {
+	if !ws.watched() {
+		return
+	}
+	info := now()
+	if change := info.change(); change != ws.told {
+		ws.told = change
+		ws.tell(WatchEvent{Info: &info})
+	}
 }
 
 func (ws *watchers) tell(event WatchEvent) {
