@@ -53,6 +53,7 @@ type fake struct {
 	iopub  *zmtp.Conn
 	shell  *zmtp.Conn
 	others chan *zmtp.Conn // kept, or the garbage collector would close them
+	order  string          // in which its sockets begin to listen
 	unseen int             // how many idles after a kernel_info are lost on the way
 }
 
@@ -83,6 +84,9 @@ func fakeKernel(role string) {
 		copy(greeting[12:], "NULL")
 		_, _ = conn.Write(greeting)
 		_, _ = conn.Write(append([]byte{4, 9}, "\x05READY\xffxy"...))
+	case "iopub-first", "iopub-last":
+		f.order = role
+		f.serve()
 	case "late-subscription":
 		f.unseen = 3
 		f.serve()
@@ -99,8 +103,11 @@ func must(err error) {
 	}
 }
 
-// accept waits for the client of one channel; all channels listen from the start.
+// accept waits for the client of one channel.
 func (f *fake) accept(channel jupyter.Channel) net.Conn {
+	if iopub := channel == jupyter.IOPub; iopub && f.order == "iopub-last" || !iopub && f.order == "iopub-first" {
+		time.Sleep(time.Duration(channel+1) * 20 * time.Millisecond)
+	}
 	l, err := net.Listen("unix", fmt.Sprintf("%s-%d", f.prefix, channel))
 	must(err)
 	conn, err := l.Accept()
@@ -121,7 +128,6 @@ func (f *fake) serve() {
 	}
 	shell := make(chan *zmtp.Conn, 1)
 	go func() { shell <- f.open(f.accept(jupyter.Shell), "ROUTER") }()
-	time.Sleep(50 * time.Millisecond) // they listen before the client has found iopub
 	f.raw = f.accept(jupyter.IOPub)
 	f.iopub = f.open(f.raw, "XPUB")
 	f.shell = <-shell

@@ -16,12 +16,12 @@ import (
 // output is known to arrive. The order matters: with iopub first not even the
 // kernel's first status is missed.
 func (s *session) handshake(ctx context.Context, conn jupyter.Connection) error {
-	if err := s.firstContact(ctx, conn); err != nil {
+	if err := s.contact(ctx, conn, jupyter.IOPub, ""); err != nil {
 		return err
 	}
 	identity := jupyter.NewID() // shell and stdin must have the same
 	for _, channel := range []jupyter.Channel{jupyter.Shell, jupyter.Stdin, jupyter.Control} {
-		if err := s.connect(ctx, conn, channel, identity); err != nil {
+		if err := s.contact(ctx, conn, channel, identity); err != nil {
 			return err
 		}
 	}
@@ -32,11 +32,12 @@ func (s *session) handshake(ctx context.Context, conn jupyter.Connection) error 
 	return nil
 }
 
-// firstContact tries to connect to iopub until the kernel listens.
-func (s *session) firstContact(ctx context.Context, conn jupyter.Connection) error {
+// contact tries to connect to one of a starting kernel's sockets until the kernel
+// listens there: no rule says in which order it begins to.
+func (s *session) contact(ctx context.Context, conn jupyter.Connection, channel jupyter.Channel, identity string) error {
 	const first, longest = 2 * time.Millisecond, 20 * time.Millisecond
 	for wait := first; ; wait = min(wait*3/2, longest) {
-		err := s.connect(ctx, conn, jupyter.IOPub, "")
+		err := s.connect(ctx, conn, channel, identity)
 		notYet := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EAGAIN)
 		if err == nil || !notYet {
 			return err

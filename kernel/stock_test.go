@@ -135,3 +135,15 @@ func TestUnknownVersionStartsCold(t *testing.T) {
 	}
 	mustOK(t, cs, "1")
 }
+
+// xeus makes its sockets in another order than ipykernel does.
+func TestKernelListensInAnyOrder(t *testing.T) {
+	for _, order := range []string{"iopub-first", "iopub-last"} {
+		t.Run(order, func(t *testing.T) {
+			cs := newContexts(t, withFake(t, order))
+			if out := execute(t, cs, "nothing"); out.finished.Status != OK || out.stdout != "done" {
+				t.Errorf("%+v, output %q, error %+v", out.finished, out.stdout, out.err)
+			}
+		})
+	}
+}
