@@ -27,10 +27,6 @@ const (
 	// bufferSize is grpc's buffer for reading and for writing, for a connection
 	// each; smaller ones cost system calls.
 	bufferSize = 256 << 10
-	// callWorkers is how many goroutines serve one call after the other: growing a new
-	// one's stack costs a short call a thirtieth of guestd's time. Calls beyond them get
-	// goroutines of their own.
-	callWorkers = 8
 	// maxHeaders bounds a call's headers, the token among them, in bytes.
 	maxHeaders = 32 << 10
 
@@ -57,7 +53,6 @@ func (a *Agent) newServer() *grpc.Server {
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPing, PermitWithoutStream: true}),
-		grpc.NumStreamWorkers(callWorkers),
 		grpc.InTapHandle(a.tap),
 		grpc.UnaryInterceptor(a.interceptUnary),
 		grpc.StreamInterceptor(a.interceptStream),
