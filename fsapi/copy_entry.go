@@ -146,11 +146,11 @@ func replaceEntry(ctx context.Context, at place, create func(place) error) error
 		return err
 	}
 	defer unix.Close(lock)
-	made := place{lock, "entry"}
+	made := place{lock, tempEntry}
 	if err = create(made); err == nil {
 		err = unix.Renameat(made.dir, made.name, at.dir, at.name)
 	}
-	if _, cleanErr := removeTree(context.WithoutCancel(ctx), at.dir, temp); err == nil {
+	if cleanErr := removeTempFolder(context.WithoutCancel(ctx), place{at.dir, temp}, lock); err == nil {
 		err = cleanErr
 	}
 	return err

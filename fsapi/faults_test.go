@@ -78,9 +78,11 @@ func TestLeftoversOfAMoveAreRemoved(t *testing.T) {
 	f := newFixture(t)
 	there := f.tmpfs("1m")
 	left := filepath.Join(there, tempName("dst", 0))
-	must(t, os.MkdirAll(left+"/entry/sub", 0o755))
-	must(t, os.WriteFile(left+"/entry/sub/x", nil, 0o644))
-	f.give(left, left+"/entry", left+"/entry/sub", left+"/entry/sub/x")
+	entry := filepath.Join(left, tempEntry)
+	must(t, os.MkdirAll(entry+"/sub", 0o755))
+	must(t, os.Chmod(left, tempFolderMode))
+	must(t, os.WriteFile(entry+"/sub/x", nil, 0o644))
+	f.give(left, entry, entry+"/sub", entry+"/sub/x")
 	f.put("src", "content")
 	must(t, f.move("src", there+"/dst", MoveOptions{}))
 	f.wantNames(there, "dst")
@@ -285,4 +287,28 @@ func TestForeignTreesAreNotTakenForLeftovers(t *testing.T) {
 	must(t, err)
 	f.wantNames(f.home, filepath.Base(trap), "link")
 	f.wantNames(trap, "deep")
+}
+
+// Who may write to a folder may give a temporary name to a folder of the user's, whose
+// contents he could not remove.
+func TestRenamedFoldersAreNotTakenForLeftovers(t *testing.T) {
+	f := newFixture(t)
+	there := f.tmpfs("1m")
+	for i, mode := range []os.FileMode{0o755, 0o700} {
+		f.put("src", "content")
+		for _, path := range []string{f.path("file"), f.path("link"), filepath.Join(there, "dst")} {
+			precious := filepath.Join(filepath.Dir(path), tempName(filepath.Base(path), i))
+			must(t, os.MkdirAll(precious, mode))
+			must(t, os.WriteFile(precious+"/gold", nil, 0o644))
+			f.give(precious, precious+"/gold")
+			defer f.wantNames(precious, "gold")
+		}
+		f.namedTemp = true
+		_, err := f.write(f.user, f.path("file"), "new", WriteOptions{})
+		must(t, err)
+		f.put("link", "old")
+		_, err = f.Link(f.ctx, f.user, "src", "link", true)
+		must(t, err)
+		must(t, f.move("src", there+"/dst", MoveOptions{}))
+	}
 }

@@ -26,8 +26,8 @@ func (m *mover) across(ctx context.Context, info Info) error {
 	// Not ctx: the litter goes even if the call is cancelled. If that fails, as it
 	// does only when the folder has been changed meanwhile, the next move to the
 	// same path finds it.
-	defer func() { _, _ = removeTree(context.WithoutCancel(ctx), m.to.dir, temp) }()
-	p := publication{mover: m, copied: place{lock, "entry"}, info: info}
+	defer func() { _ = removeTempFolder(context.WithoutCancel(ctx), place{m.to.dir, temp}, lock) }()
+	p := publication{mover: m, copied: place{lock, tempEntry}, info: info}
 	c := copier{
 		ctx: ctx, acc: m.acc, source: m.source, destination: m.destination,
 		rules: copyRules{preserve: true, removable: true},
@@ -61,25 +61,6 @@ func (m *mover) checkDestination(info Info) error {
 	return nil
 }
 
-// makeTempFolder makes a folder that only the user can enter, opens and locks it.
-func makeTempFolder(dir int, name string) (int, error) {
-	if err := unix.Mkdirat(dir, name, 0o700); err != nil {
-		return -1, err
-	}
-	fd, err := openSubfolder(dir, name)
-	if errors.Is(err, unix.ENOENT) {
-		return -1, unix.EEXIST // taken for left over before it was locked
-	}
-	if err != nil {
-		return -1, err
-	}
-	if err := lockTemp(fd); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
 // drop removes the source, once it has been copied; whole says that a failure has
 // left all of it. What has gone meanwhile, or is another file by now, is not the
 // move's to remove, and no failure: the destination has what was there.
@@ -98,8 +79,8 @@ func (m *mover) drop(ctx context.Context, info Info) (whole bool, err error) {
 }
 
 // dropFolder takes the source's name away first, which is when the kernel decides
-// whether it may be removed. A killed guestd leaves the rest under a name that is
-// recognised as left over.
+// whether it may be removed. A killed guestd leaves the rest under a temporary name:
+// nothing tells it from a folder that somebody else has given that name.
 func (m *mover) dropFolder(ctx context.Context, info Info) (whole bool, err error) {
 	fd, err := openSubfolder(m.from.dir, m.from.base)
 	if err != nil {
@@ -118,11 +99,12 @@ func (m *mover) dropFolder(ctx context.Context, info Info) (whole bool, err erro
 	if err != nil {
 		return true, unlessGone(err)
 	}
-	var removed uint64
-	if now, err = statAt(m.from.dir, aside); err == nil && now.id() == info.id() {
-		if removed, err = removeTree(ctx, m.from.dir, aside); err == nil {
-			return false, nil
-		}
+	removed, err := removeThis(ctx, m.from.dir, aside, info.id())
+	if err == nil {
+		return false, nil
+	}
+	if errors.Is(err, errOtherFolder) {
+		err = nil // the source has gone meanwhile
 	}
 	err = relabel(err, aside, m.source)
 	if backErr := renameNew(m.from.dir, aside, m.from.dir, m.from.base); backErr != nil {

@@ -195,7 +195,7 @@ func (f *fixture) moveLate(area, there, name string, meanwhile func(*publication
 		temp, err := makeTempFolder(m.to.dir, "temp")
 		must(f.t, err)
 		defer unix.Close(temp)
-		p := publication{mover: m, copied: place{temp, "entry"}, info: info}
+		p := publication{mover: m, copied: place{temp, tempEntry}, info: info}
 		c := copier{ctx: f.ctx, acc: acc, rules: copyRules{preserve: true, removable: true}}
 		must(f.t, c.run(place{m.from.dir, "src"}, p.copied))
 		must(f.t, p.publish())

@@ -19,6 +19,9 @@ const maxRescans = 100
 // errFolderMoved says that a folder was moved away while it was being removed.
 var errFolderMoved = fmt.Errorf("a folder was moved while it was being removed: %w", unix.ESTALE)
 
+// errOtherFolder says that a name has become another folder's.
+var errOtherFolder = fmt.Errorf("another folder has the name by now: %w", unix.ESTALE)
+
 // RemoveOptions says how Remove goes about it.
 type RemoveOptions struct {
 	// Recursive removes a folder with all that is in it, mounted file systems
@@ -92,7 +95,13 @@ func removeFolder(dir int, name string) error {
 // what is gone. Descriptors do not add up with depth: the way back is "..", which
 // is trusted only if it is the folder that was come from.
 func removeTree(ctx context.Context, dir int, name string) (removed uint64, err error) {
-	r := remover{}
+	return removeThis(ctx, dir, name, fileID{})
+}
+
+// removeThis is removeTree for one folder only, whatever may have its name by now; the
+// zero id is any. errOtherFolder tells that it is another.
+func removeThis(ctx context.Context, dir int, name string, id fileID) (removed uint64, err error) {
+	r := remover{root: id}
 	if !r.enter(dir, name) {
 		return r.removed, r.first
 	}
@@ -122,6 +131,7 @@ func removeTree(ctx context.Context, dir int, name string) (removed uint64, err 
 
 // remover is a removal on its way.
 type remover struct {
+	root     fileID        // which folder the tree's root must be; zero for any
 	dir      *dirReader    // the folder being emptied, the last of levels
 	levels   []removeLevel // from the tree's root on
 	removed  uint64
@@ -206,6 +216,9 @@ func (r *remover) enter(dir int, name string) bool {
 		return false
 	}
 	info, err := statAt(fd, "")
+	if err == nil && len(r.levels) == 0 && r.root != (fileID{}) && info.id() != r.root {
+		err = errOtherFolder
+	}
 	if err != nil {
 		unix.Close(fd)
 		r.fail(name, err)

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 
@@ -78,9 +77,8 @@ func lockTemp(fd int) error {
 	return nil
 }
 
-// removeLeftover removes a temporary file, or tree of the user's, that nobody uses
-// any more. Somebody else's tree is left alone: it may have been made to be a long
-// work. (A file may have the owner of the one that it was to replace.)
+// removeLeftover removes a temporary file or folder that nobody uses any more. (A
+// file may have the owner of the one that it was to replace.)
 func removeLeftover(dir int, name string) bool {
 	fd, err := openNoLinks(dir, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -91,12 +89,11 @@ func removeLeftover(dir int, name string) bool {
 	if err != nil || unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
 	}
-	switch {
-	case info.Type == TypeRegular:
+	switch info.Type {
+	case TypeRegular:
 		return unix.Unlinkat(dir, name, 0) == nil
-	case info.Type == TypeDirectory && int(info.UID) == os.Geteuid():
-		_, err := removeTree(context.Background(), dir, name)
-		return err == nil
+	case TypeDirectory:
+		return isTempFolder(fd) && removeTempFolder(context.Background(), place{dir, name}, fd) == nil
 	}
 	return false
 }
