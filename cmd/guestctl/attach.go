@@ -62,9 +62,9 @@ func (a *app) attach(ctx context.Context, id, from string, interactive bool) err
 	defer cancel(context.Canceled)
 	detach := func(s signalError) { cancel(s) }
 	if terminal {
-		return a.followTerminal(ctx, func() (remote, error) { return c.Attach(ctx, id, options) }, detach)
+		return a.followTerminal(ctx, func() (remote, error) { return c.Attach(ctx, id, options) }, detach, cancel)
 	}
-	restore := a.signals.forward(detach)
+	restore := a.signals.redirect(detach)
 	defer restore()
 	attachment, err := c.Attach(ctx, id, options)
 	if err != nil {

@@ -141,7 +141,7 @@ func (a *app) runInTerminal(ctx context.Context, cmd *client.Cmd, keys bool) err
 	commandCtx, kill := context.WithCancelCause(ctx)
 	defer kill(context.Canceled)
 	start := func() (remote, error) { return cmd, cmd.Start(commandCtx) }
-	return a.followTerminal(ctx, start, hangUp(cmd, kill))
+	return a.followTerminal(ctx, start, hangUp(cmd, kill), kill)
 }
 
 // sizeForGuest is the local terminal's size, or guestd's default.

@@ -91,6 +91,16 @@ func TestExecPassesSignalsOn(t *testing.T) {
 var forwardable = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
 	"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2}
 
+// startExec starts guestctl exec with a target and arguments.
+func startExec(t *testing.T, target string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(bin, "guestctl"), append([]string{"--target", target, "exec"}, args...)...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
 // A guest that takes the connection and says nothing never lets the command start.
 func TestSignalBeforeTheStartGivesItUp(t *testing.T) {
 	address := filepath.Join(t.TempDir(), "s")
@@ -99,24 +109,44 @@ func TestSignalBeforeTheStartGivesItUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	for _, args := range [][]string{{"exec", "--", "true"}, {"exec", "-t", "--", "true"}} {
-		for name, signal := range forwardable {
-			cmd := exec.Command(filepath.Join(bin, "guestctl"), append([]string{"--target", "unix://" + address}, args...)...)
-			cmd.Env = append(os.Environ(), "GOTRACEBACK=none")
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+	for _, args := range [][]string{{"--", "true"}, {"-t", "--", "true"}} {
+		for times, signal := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGTERM} {
+			cmd := startExec(t, "unix://"+address, args...)
 			conn, err := listener.Accept()
 			if err != nil {
 				t.Fatal(err)
 			}
 			io.ReadFull(conn, make([]byte, 24)) // HTTP/2's preface comes with the first call
-			cmd.Process.Signal(signal)
+			for range times + 1 {               // the second time SIGTERM waits for nothing
+				cmd.Process.Signal(signal)
+			}
 			cmd.Wait()
 			conn.Close()
 			if code := exitCodeOf(cmd); code != 128+int(signal) {
-				t.Errorf("%v, %s: exit code %d", args, name, code)
+				t.Errorf("%v, %v: exit code %d", args, signal, code)
 			}
+		}
+	}
+}
+
+// Whenever a signal comes, the command's trap runs, or it ends as the signal has it, or never starts;
+// and it is never killed.
+func TestSignalWhileTheCommandStarts(t *testing.T) {
+	g := startGuest(t)
+	for i := range 60 {
+		signal := []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1}[i%3]
+		cmd := startExec(t, g.target, "--timeout", "1m", "--shell", `trap "exit 9" INT TERM USR1; while :; do :; done`)
+		for range i % 20 {
+			time.Sleep(time.Millisecond)
+		}
+		cmd.Process.Signal(signal)
+		cmd.Wait()
+		code := exitCodeOf(cmd)
+		if killed, is := cmd.ProcessState.Sys().(syscall.WaitStatus); is && killed.Signaled() {
+			code = 128 + int(killed.Signal()) // before guestctl handles it
+		}
+		if code != 9 && code != 128+int(signal) {
+			t.Errorf("%v after %d ms: exit code %d", signal, i%20, code)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"syscall"
 	"time"
 
@@ -20,26 +19,26 @@ type remote interface {
 }
 
 // follow starts a command without a terminal, passes signals on to it, and waits for its end, or for
-// ctx's: that of a verb whose guest is out of reach for good. A signal that comes before the command
-// runs gives its start up.
+// ctx's: that of a verb whose guest is out of reach for good.
 func (a *app) follow(ctx context.Context, cmd *client.Cmd) error {
 	commandCtx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(context.Canceled)
+	signals := &startSignals{giveUp: giveUp, pass: func(s signalError) {
+		// It fails only when the command has ended, which Wait tells.
+		_ = cmd.Signal(syscall.Signal(s))
+	}}
 	// Before the start: the command may show that it runs, and be answered by a signal, before Start
 	// has returned.
-	restore := a.signals.forward(func(s signalError) {
-		if a.connection.giveUp(s) {
-			return
-		}
-		// It fails otherwise only when the command has ended, which Wait tells.
-		if errors.Is(cmd.Signal(syscall.Signal(s)), client.ErrNotStarted) {
-			giveUp(s)
+	restore := a.signals.redirect(func(s signalError) {
+		if !a.connection.giveUp(s) {
+			signals.take(s)
 		}
 	})
 	defer restore()
 	if err := cmd.Start(commandCtx); err != nil {
 		return err
 	}
+	signals.started()
 	return waitFor(ctx, cmd)
 }
 
@@ -57,18 +56,19 @@ func waitFor(ctx context.Context, r remote) error {
 
 // followTerminal starts to follow a process in a terminal, passes the terminal's size on to it, and
 // waits for its end. The keys for signals are typed into the guest's terminal; a signal to guestctl
-// itself means that the local one is gone, and calls end, be it before start has returned. ctx is as
-// in follow.
-func (a *app) followTerminal(ctx context.Context, start func() (remote, error), end func(signalError)) error {
+// itself means that the local one is gone, and calls end. giveUp ends the start. ctx is as in follow.
+func (a *app) followTerminal(ctx context.Context, start func() (remote, error), end func(signalError), giveUp context.CancelCauseFunc) error {
 	ended := make(chan signalError, 1)
-	restore := a.signals.forward(func(s signalError) {
-		if a.connection.giveUp(s) {
-			return
-		}
+	signals := &startSignals{giveUp: giveUp, pass: func(s signalError) {
 		select {
 		case ended <- s:
 			end(s)
 		default: // it was told already
+		}
+	}}
+	restore := a.signals.redirect(func(s signalError) {
+		if !a.connection.giveUp(s) {
+			signals.take(s)
 		}
 	})
 	defer restore()
@@ -76,6 +76,7 @@ func (a *app) followTerminal(ctx context.Context, start func() (remote, error), 
 	if err != nil {
 		return err
 	}
+	signals.started()
 	stop := a.followSize(func(size client.Size) {
 		// It fails only when the process has ended, which Wait tells.
 		_ = r.Resize(size)
@@ -91,15 +92,11 @@ func (a *app) followTerminal(ctx context.Context, start func() (remote, error), 
 }
 
 // hangUp ends a command in a terminal as the loss of its line would, and kills it if that does not
-// help, or if it does not run yet. Its timer needs no owner: cancel does nothing once the command has
-// ended.
+// help. Its timer needs no owner: cancel does nothing once the command has ended.
 func hangUp(cmd *client.Cmd, cancel context.CancelCauseFunc) func(signalError) {
 	return func(s signalError) {
-		// It fails otherwise only when the command has ended, which Wait tells.
-		if errors.Is(cmd.Signal(syscall.SIGHUP), client.ErrNotStarted) {
-			cancel(s)
-			return
-		}
+		// It fails only when the command has ended, which Wait tells.
+		_ = cmd.Signal(syscall.SIGHUP)
 		time.AfterFunc(hangUpPatience, func() { cancel(s) })
 	}
 }

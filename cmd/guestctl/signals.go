@@ -12,12 +12,20 @@ type signalError syscall.Signal
 
 func (s signalError) Error() string { return syscall.Signal(s).String() }
 
-// endingSignals ask a program to end. One that guestctl's parent has set to be ignored, as nohup
-// and `&` do, stays ignored.
-var endingSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+// asksToEnd says whether a program that is sent the signal is to end.
+func (s signalError) asksToEnd() bool {
+	switch syscall.Signal(s) {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		return true
+	}
+	return false
+}
 
-// forwardedSignals are those that a command is sent when guestctl gets them while it runs.
-var forwardedSignals = append([]os.Signal{syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}, endingSignals...)
+// handledSignals end guestctl, or go to the command that it runs. One that guestctl's parent has set to
+// be ignored, as nohup and `&` do, stays ignored.
+var handledSignals = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+}
 
 // signalWatch hands signals to whoever cares for them at the moment. Its one goroutine ends with stop.
 type signalWatch struct {
@@ -33,17 +41,13 @@ func watchSignals() *signalWatch {
 	// away. Ignoring the signal instead would be inherited by guestd.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	w := &signalWatch{incoming: make(chan os.Signal, 16), done: make(chan struct{}), handler: func(signalError) {}}
-	w.listen(endingSignals)
-	go w.dispatch()
-	return w
-}
-
-func (w *signalWatch) listen(signals []os.Signal) {
-	for _, s := range signals {
+	for _, s := range handledSignals {
 		if !signal.Ignored(s) {
 			signal.Notify(w.incoming, s)
 		}
 	}
+	go w.dispatch()
+	return w
 }
 
 func (w *signalWatch) dispatch() {
@@ -69,12 +73,6 @@ func (w *signalWatch) redirect(handler func(signalError)) (restore func()) {
 		defer w.mu.Unlock()
 		w.handler = before
 	}
-}
-
-// forward is redirect for all signals that a running command is sent.
-func (w *signalWatch) forward(handler func(signalError)) (restore func()) {
-	w.listen(forwardedSignals)
-	return w.redirect(handler)
 }
 
 func (w *signalWatch) stop() {
