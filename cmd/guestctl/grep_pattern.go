@@ -16,11 +16,14 @@ func (f *grepFlags) oneOf(patterns []string) (string, error) {
 	for _, lines := range patterns {
 		for pattern := range strings.SplitSeq(lines, "\n") {
 			if f.fixed {
-				pattern = regexp.QuoteMeta(pattern)
-			} else if err := checkPattern(pattern); err != nil {
+				all = append(all, regexp.QuoteMeta(pattern))
+				continue
+			}
+			closed, err := closedPattern(pattern)
+			if err != nil {
 				return "", fmt.Errorf("the pattern %s: %w", quoted(pattern), err)
 			}
-			all = append(all, pattern)
+			all = append(all, closed)
 		}
 	}
 	one := all[0]
@@ -36,19 +39,26 @@ func (f *grepFlags) oneOf(patterns []string) (string, error) {
 	return one, nil
 }
 
-// checkPattern refuses what is no regular expression: within others it might become one.
-func checkPattern(pattern string) error {
+// closedPattern is a pattern that means the same within others, as one with a \Q does not that nothing
+// ends. It refuses what is no regular expression: within others it might become one.
+func closedPattern(pattern string) (string, error) {
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if bad, is := errors.AsType[*syntax.Error](err); is {
 		if bad.Expr == "" || bad.Expr == pattern {
-			return errors.New(bad.Code.String())
+			return "", errors.New(bad.Code.String())
 		}
-		return fmt.Errorf("%s in %s", bad.Code, quoted(bad.Expr))
+		return "", fmt.Errorf("%s in %s", bad.Code, quoted(bad.Expr))
 	}
-	if err == nil && wantsLineEnd(parsed) {
-		return errors.New("no line has a line end in it")
+	if err != nil {
+		return "", err
 	}
-	return err
+	if wantsLineEnd(parsed) {
+		return "", errors.New("no line has a line end in it")
+	}
+	if strings.Contains(pattern, `\Q`) {
+		pattern = parsed.String()
+	}
+	return pattern, nil
 }
 
 // wantsLineEnd tells whether part of a regular expression matches nothing but text with a line end.

@@ -74,6 +74,8 @@ func TestGrep(t *testing.T) {
 		g.run(t, "", "grep", "-n", pattern, dir+"/a.txt").want(t, 0, want, "") // lines of a pattern are patterns
 		g.run(t, "", "grep", "-nF", "-e", pattern, dir+"/a.txt").want(t, 0, want, "")
 	}
+	g.run(t, "", "grep", "-n", "-e", `\Qtwo(`, "-e", `\Qthree`, dir+"/a.txt").want(t, 0, "3:three\n8:two(\n", "")
+	g.run(t, "", "grep", "-nx", `\Qtwo(`, dir+"/a.txt").want(t, 0, "8:two(\n", "")
 	g.run(t, "", "grep", "a)|(b", dir).want(t, 125, "", "unexpected )")
 	g.run(t, "", "grep", "(", dir).want(t, 125, "", "missing closing")
 	g.run(t, "", "grep", "-C", "101", "x", dir).want(t, 125, "", "100")
