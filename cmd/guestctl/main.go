@@ -27,14 +27,12 @@ func main() {
 
 // run does what the arguments say and returns the exit code.
 func run(args []string) int {
-	signals := watchSignals()
-	defer signals.stop()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(context.Canceled)
+	signals := watchSignals(func(s signalError) { cancel(s) })
+	defer signals.stop()
 	a := newApp(signals, cancel)
 	defer a.close()
-	restore := signals.redirect(func(s signalError) { cancel(s) })
-	defer restore()
 	root := newRoot(a)
 	root.SetArgs(spellFlags(root, args))
 	err := runVerb(ctx, root)

@@ -36,11 +36,12 @@ type signalWatch struct {
 	handler func(signalError)
 }
 
-func watchSignals() *signalWatch {
+// watchSignals hands all signals to handler, until redirect is called.
+func watchSignals(handler func(signalError)) *signalWatch {
 	// A closed stdout is an error of its Write, so that the command is told and everything is put
 	// away. Ignoring the signal instead would be inherited by guestd.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	w := &signalWatch{incoming: make(chan os.Signal, 16), done: make(chan struct{}), handler: func(signalError) {}}
+	w := &signalWatch{incoming: make(chan os.Signal, 16), done: make(chan struct{}), handler: handler}
 	for _, s := range handledSignals {
 		if !signal.Ignored(s) {
 			signal.Notify(w.incoming, s)
