@@ -2,74 +2,80 @@ package proc
 
 import (
 	"errors"
+	"fmt"
 	"io"
-	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/epoll"
 )
 
 // Most commands end within milliseconds. For these, waking up one goroutine for each
 // pipe and one for the end costs more than all else that guestd does. So at first
-// whoever has started a command waits for all of it, in one poll(2); then its
-// supervisor does; and only what goes on for longer, or writes a lot, gets goroutines for
-// its pipes.
+// whoever has started a command waits for all of it at once; then its supervisor does;
+// and only what goes on for longer, or writes a lot, gets goroutines for its pipes.
 
 const (
 	// briefTime is for how long a supervisor waits that way, or whoever wants the outcome
-	// only. It occupies a thread meanwhile, and one of the processors that run goroutines
-	// until the runtime notices.
-	briefTime = 20 * time.Millisecond
+	// only.
+	briefTime = time.Second
 	// startPatience is for how long Exec keeps its caller waiting for a command that may
 	// be over by then, and outputPatience once it has written something.
 	startPatience  = 3 * time.Millisecond
 	outputPatience = 500 * time.Microsecond
 	// briefOutput is how much output, in bytes, gets its own goroutine.
 	briefOutput = 64 << 10
+	// idleSets is how many epoll instances a table keeps for the next commands.
+	idleSets = 16
 )
-
-// briefWatches is how many wait that way at once: where many commands run,
-// processors have something better to do.
-func briefWatches() int { return min(runtime.GOMAXPROCS(0)-1, 4) }
 
 // watchBriefly reads the pipes until the leader has ended, and says whether it has. It
 // gives up when patience is over, and afterOutput once there was output.
 func (p *Process) watchBriefly(patience, afterOutput time.Duration) (ended bool) {
-	select {
-	case p.table.brief <- struct{}{}:
-	default:
+	set, err := p.table.takeSet()
+	if err != nil {
+		return false // no descriptor is left
+	}
+	w := &watch{process: p, set: set, deadline: time.Now().Add(patience), afterOutput: afterOutput}
+	if !w.sawAll() {
+		w.end()
 		return false
 	}
-	defer func() { <-p.table.brief }()
-	deadline := time.Now().Add(patience)
-	fds := make([]unix.PollFd, 1+len(p.outputs)) // the first is the child's
-	for i, out := range p.outputs {
-		fds[1+i] = unix.PollFd{Fd: int32(out.pump.FD()), Events: unix.POLLIN}
+	p.brief = w
+	if !p.allOver() {
+		w.end() // their descriptors are about to be closed, or watched by somebody else
 	}
-	for total := 0; total < briefOutput; {
-		left := time.Until(deadline)
-		if left <= 0 {
+	return true
+}
+
+// watch is a brief wait for a leader and its pipes.
+type watch struct {
+	process     *Process
+	set         *epoll.Set
+	leader      int // the descriptor in set that stands for it; 0 before
+	deadline    time.Time
+	afterOutput time.Duration
+	total       int // bytes of output
+}
+
+// sawAll waits, and says whether the leader has ended.
+func (w *watch) sawAll() bool {
+	if err := w.begin(); err != nil {
+		return false
+	}
+	for w.total < briefOutput {
+		ready, err := w.set.Wait()
+		if err != nil {
 			return false
 		}
-		if p.child.Poll(fds, left) {
-			p.brief = true
+		if w.sawEnd(ready) {
 			return true
 		}
-		for i, out := range p.outputs {
-			if fds[1+i].Revents == 0 {
-				continue
-			}
-			n, err := out.pump.ReadNow()
-			if total == 0 && n > 0 {
-				deadline = earlier(deadline, time.Now().Add(afterOutput))
-			}
-			total += n
-			switch {
-			case err == nil || errors.Is(err, syscall.EAGAIN):
-			case errors.Is(err, io.EOF):
-				fds[1+i].Fd = -1 // closed by everybody: nothing more will come
-			default:
+		for _, event := range ready {
+			if err := w.read(w.process.outputOf(event.Fd)); err != nil {
 				return false
 			}
 		}
@@ -77,11 +83,133 @@ func (p *Process) watchBriefly(patience, afterOutput time.Duration) (ended bool)
 	return false
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
+// begin adds all there is to wait for.
+func (w *watch) begin() (err error) {
+	if w.leader, err = w.process.child.Watch(w.set); err != nil {
+		return err
 	}
-	return a
+	for _, out := range w.process.outputs {
+		if out.over {
+			continue
+		}
+		if err := w.set.Add(out.pump.FD()); err != nil {
+			return err
+		}
+	}
+	return w.set.SetDeadline(w.deadline)
+}
+
+// end takes it all out again. It does nothing the second time.
+func (w *watch) end() {
+	if w.set == nil {
+		return
+	}
+	w.set.Remove(w.leader)
+	for _, out := range w.process.outputs {
+		w.set.Remove(out.pump.FD())
+	}
+	w.process.table.putSet(w.set)
+	w.set = nil
+}
+
+// sawEnd says whether the leader has ended, and notes the pipes that have ended with it.
+func (w *watch) sawEnd(ready []unix.EpollEvent) (ended bool) {
+	for _, event := range ready {
+		ended = ended || int(event.Fd) == w.leader
+	}
+	if !ended {
+		return false
+	}
+	for _, event := range ready {
+		if int(event.Fd) != w.leader && event.Events&(unix.EPOLLIN|unix.EPOLLHUP) == unix.EPOLLHUP {
+			w.process.outputOf(event.Fd).over = true
+		}
+	}
+	return true
+}
+
+// read reads what an output has. Errors are those that a pump has to deal with.
+func (w *watch) read(out *output) error {
+	n, err := out.pump.ReadNow()
+	if w.total == 0 && n > 0 {
+		if soon := time.Now().Add(w.afterOutput); soon.Before(w.deadline) {
+			w.deadline = soon
+			if err := w.set.SetDeadline(soon); err != nil {
+				return err
+			}
+		}
+	}
+	w.total += n
+	switch {
+	case errors.Is(err, io.EOF):
+		out.over = true
+		w.set.Remove(out.pump.FD()) // it would be ready all the time
+	case err != nil && !errors.Is(err, syscall.EAGAIN):
+		return err
+	}
+	return nil
+}
+
+// outputOf is the output that reads a descriptor.
+func (p *Process) outputOf(fd int32) *output {
+	for _, out := range p.outputs {
+		if out.pump.FD() == int(fd) {
+			return out
+		}
+	}
+	panic(fmt.Sprintf("proc: %d is no output's descriptor", fd))
+}
+
+// allOver says whether every output has been seen to end.
+func (p *Process) allOver() bool {
+	return !slices.ContainsFunc(p.outputs, func(out *output) bool { return !out.over })
+}
+
+// takeSet returns an empty epoll instance, for putSet.
+func (t *Table) takeSet() (*epoll.Set, error) {
+	t.mu.Lock()
+	t.watched++
+	if last := len(t.sets) - 1; last >= 0 {
+		set := t.sets[last]
+		t.sets = t.sets[:last]
+		t.mu.Unlock()
+		return set, nil
+	}
+	t.mu.Unlock()
+	set, err := epoll.New()
+	if err != nil {
+		t.mu.Lock()
+		t.watched--
+		t.mu.Unlock()
+	}
+	return set, err
+}
+
+// isCrowded says whether other commands are being watched at the moment.
+func (t *Table) isCrowded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.watched > 1 // the caller's own counts
+}
+
+// putSet keeps it for another command, or closes it.
+func (t *Table) putSet(set *epoll.Set) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.watched--
+	if t.closed || len(t.sets) == idleSets {
+		set.Close()
+		return
+	}
+	t.sets = append(t.sets, set)
+}
+
+// closeSets closes those that are kept; mu is held.
+func (t *Table) closeSets() {
+	for _, set := range t.sets {
+		set.Close()
+	}
+	t.sets = nil
 }
 
 // startPumps gives each stream a goroutine.
@@ -99,11 +227,26 @@ func (p *Process) startPumps() {
 // endOutputs has the exit marks set, now that the leader has ended.
 func (p *Process) endOutputs() {
 	for _, out := range p.outputs {
-		if !p.brief {
+		switch {
+		case p.brief == nil:
 			out.pump.LeaderEnded()
-		} else if !out.pump.EndNow() {
-			p.heldOpen = true // by another process
-			p.workers.Go(func() { p.pump(out) })
+		case out.over:
+			out.pump.EndEmpty()
+		case !out.pump.EndNow():
+			p.workers.Go(func() { p.pump(out) }) // another process holds it
+		}
+	}
+}
+
+// closeBrief gives back what the brief watch has left to be given back.
+func (p *Process) closeBrief() {
+	if p.brief == nil {
+		return
+	}
+	p.brief.end()
+	for _, out := range p.outputs {
+		if out.over {
+			out.pump.CloseEmpty()
 		}
 	}
 }

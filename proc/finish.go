@@ -33,18 +33,23 @@ func (p *Process) superviseHere(patience time.Duration) {
 	}
 	p.child.Await()
 	p.leaderEnded()
-	p.mu.Lock()
-	terminating := p.termination != nil
-	p.mu.Unlock()
-	if p.heldOpen || terminating {
-		go p.reap()
+	if p.nobodyLeft() && p.table.isCrowded() {
+		p.reap() // with many commands a goroutine for each costs more than it saves the caller
 		return
 	}
-	p.reap() // nobody to wait for
+	go p.reap() // first the caller tells of the end
+}
+
+// nobodyLeft says whether reap has nobody to wait for, once the leader has ended.
+func (p *Process) nobodyLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.termination == nil && p.allOver()
 }
 
 // reap collects the leader, which has ended, and waits for all that belongs to the process.
 func (p *Process) reap() {
+	p.closeBrief()
 	p.child.Reap()
 	if p.terminal != nil {
 		linger := time.AfterFunc(masterLinger, p.outputs[0].pump.Close)

@@ -26,6 +26,7 @@ type output struct {
 	stream Stream
 	log    *outlog.Log
 	pump   *outlog.Pump
+	over   bool // whoever watches the process briefly has seen the end of it
 }
 
 // Process is one command, running or ended. All methods may be called from
@@ -47,8 +48,7 @@ type Process struct {
 	exited    chan struct{} // closed when the exit is recorded
 	settled   chan struct{} // closed when all exit marks are set as well
 	unsettled atomic.Int32  // what settled still waits for
-	brief     bool          // the leader ended while the supervisor watched; its own
-	heldOpen  bool          // somebody else had an output then; the supervisor's own
+	brief     *watch        // that the leader ended in; nil where it went on for longer. The supervisor's own
 	forgotten chan struct{} // closed when the table lists it no more
 	done      chan struct{} // closed when its goroutines have ended
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"guestd.internal/internal/account"
+	"guestd.internal/internal/epoll"
 	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/spawn"
 )
@@ -66,7 +67,6 @@ type Table struct {
 	keepFinished time.Duration
 	maxFinished  int
 
-	brief    chan struct{} // a token for each supervisor that watches its process briefly
 	captures captureStore
 	starting sync.WaitGroup
 	killOnce sync.Once
@@ -79,6 +79,8 @@ type Table struct {
 	listed   map[string]*Process
 	finished []finished            // listed ones that have ended, first to end first
 	living   map[*Process]struct{} // whose goroutines run, listed or not
+	watched  int                   // processes that are watched briefly
+	sets     []*epoll.Set          // empty ones, for commands to come
 	expiry   *time.Timer           // for the first of finished; nil while there is none
 
 	gathered      []*Process  // to be given back
@@ -94,7 +96,6 @@ func NewTable(cfg Config) *Table {
 		spawner: cfg.Spawner, accounts: cfg.Accounts, log: cfg.Logger, budget: cfg.Budget,
 		defaultUser: cfg.DefaultUser, environment: cfg.Environment,
 		keepFinished: cfg.KeepFinished, maxFinished: cfg.MaxFinished,
-		brief:   make(chan struct{}, briefWatches()),
 		killNow: make(chan struct{}), strayInterval: minStrayInterval,
 		listed: make(map[string]*Process), living: make(map[*Process]struct{}),
 	}

@@ -20,8 +20,8 @@ var ErrNoRoom = errors.New("outlog: no room in the log")
 // a goroutine that has to be woken up.
 //
 // The owner calls ReadNow whenever FD is readable. When the leader has ended he calls
-// EndNow, and, where that says that somebody else holds the pipe, Run. Or he has
-// enough of it before that: then Register and Run make it a pump like any other.
+// EndEmpty, or EndNow, and, where that says that somebody else holds the pipe, Run. Or he
+// has enough of it before that: then Register and Run make it a pump like any other.
 func NewPolledPump(fd int, log *Log, onMark func()) *Pump {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &Pump{fd: fd, source: Pipe, log: log, onMark: onMark, ctx: ctx, cancel: cancel}
@@ -58,6 +58,21 @@ func (p *Pump) readNow(limit int) (int, error) {
 	return max(n, 0), err
 }
 
+// EndEmpty ends a stream whose pipe is empty and held by nobody, as ReadNow's io.EOF says, or
+// EPOLLHUP without EPOLLIN. CloseEmpty is to follow: closing a pipe takes a while, which
+// nobody has to wait for.
+func (p *Pump) EndEmpty() {
+	p.log.Drain()
+	p.log.Finish()
+	p.mark()
+}
+
+// CloseEmpty closes the pump after EndEmpty.
+func (p *Pump) CloseEmpty() {
+	p.cancel(errPumpClosed)
+	_ = unix.Close(p.fd)
+}
+
 // EndNow reads what the leader has left behind and sets the exit mark. It says whether
 // the stream has ended, too: then the pump is closed; else Run goes on.
 func (p *Pump) EndNow() (ended bool) {
@@ -80,7 +95,6 @@ func (p *Pump) EndNow() (ended bool) {
 	}
 	p.log.Finish()
 	p.mark()
-	p.cancel(errPumpClosed)
-	_ = unix.Close(p.fd)
+	p.CloseEmpty()
 	return true
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/epoll"
 )
 
 // Scope says whom a signal is for.
@@ -94,9 +96,9 @@ func (c *Child) Status() Status {
 	}
 }
 
-// Await waits for the leader's end and records it: then Done is closed. The leader is a
-// zombie until Reap. Both are called once, by the Child's own goroutine or, with
-// Command.Await, by the caller's, which saves him from being woken up.
+// Await waits for the leader's end and records it: then Done is closed. Both it and Reap
+// are called once, by the Child's own goroutine or, with Command.Await, by the caller's,
+// which saves him from being woken up.
 func (c *Child) Await() {
 	usage := new(unix.Rusage)
 	info, err := c.awaitEnd(usage)
@@ -109,18 +111,13 @@ func (c *Child) Await() {
 	}
 }
 
-// Reap collects the leader that Await has waited for.
+// Reap collects the leader that Await has waited for. Without a cgroup that was a zombie
+// until now.
 func (c *Child) Reap() {
 	defer c.spawner.running.Done()
 	if c.cgroup == nil {
-		c.key()
+		c.reapZombie()
 	}
-	c.reap.Lock()
-	_ = pidfdControl(c.pidfd, func(fd int) error {
-		_, err := waitid(fd, unix.WEXITED, nil)
-		return err
-	})
-	c.reap.Unlock()
 	c.mu.Lock()
 	c.reaped = true
 	released := c.released
@@ -128,6 +125,17 @@ func (c *Child) Reap() {
 	if released {
 		c.free()
 	}
+}
+
+// reapZombie gives the leader's number free.
+func (c *Child) reapZombie() {
+	c.key()
+	c.reap.Lock()
+	defer c.reap.Unlock()
+	_ = pidfdControl(c.pidfd, func(fd int) error {
+		_, err := waitid(fd, unix.WEXITED, nil)
+		return err
+	})
 }
 
 // key names the leader without a cgroup.
@@ -150,24 +158,25 @@ func (c *Child) finish(status Status) {
 	close(c.done)
 }
 
-// Poll waits until the leader has ended, one of the descriptors is ready as poll(2) has
-// it, or the time is over, and says whether the leader has ended. It is for whoever
-// calls Await, before that, and for a moment only, since it occupies a thread: for a
-// command that ends soon it spares most of what waiting costs otherwise. The first
-// entry of fds is the Child's own.
-func (c *Child) Poll(fds []unix.PollFd, limit time.Duration) (ended bool) {
-	_ = pidfdControl(c.pidfd, func(fd int) error {
-		fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-		_, err := unix.Poll(fds, int(limit.Milliseconds())+1)
-		return err // interrupted is as good as nothing ready
+// Watch adds the leader's end to set, and returns the descriptor that stands for it
+// there. It is for whoever calls Await: before that he removes it again.
+func (c *Child) Watch(set *epoll.Set) (fd int, err error) {
+	err = pidfdControl(c.pidfd, func(own int) error {
+		fd = own
+		return set.Add(own)
 	})
-	return fds[0].Revents != 0
+	return fd, err
 }
 
-// awaitEnd blocks until the leader has ended, and leaves it a zombie.
+// awaitEnd blocks until the leader has ended, and leaves it a zombie where its number is
+// needed to find its tree.
 func (c *Child) awaitEnd(usage *unix.Rusage) (info *siginfo, err error) {
+	options := unix.WEXITED
+	if c.cgroup == nil {
+		options |= unix.WNOWAIT
+	}
 	look := func(fd int) error {
-		info, err = waitid(fd, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, usage)
+		info, err = waitid(fd, options|unix.WNOHANG, usage)
 		return err
 	}
 	if err := pidfdControl(c.pidfd, look); err != nil || info.Signo != 0 {
@@ -176,7 +185,7 @@ func (c *Child) awaitEnd(usage *unix.Rusage) (info *siginfo, err error) {
 	waiter, err := c.pollable()
 	if err != nil { // no descriptor is left: then a thread has to wait
 		err = pidfdControl(c.pidfd, func(fd int) error {
-			info, err = waitid(fd, unix.WEXITED|unix.WNOWAIT, usage)
+			info, err = waitid(fd, options, usage)
 			return err
 		})
 		return info, err
