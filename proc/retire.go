@@ -22,16 +22,23 @@ type finished struct {
 func (t *Table) ended(p *Process) {
 	t.mu.Lock()
 	t.finished = append(t.finished, finished{p, time.Now()})
-	t.expire()
+	if t.expiry == nil || len(t.finished) > t.maxFinished {
+		t.expire()
+	}
 	t.mu.Unlock()
 }
 
-// expire forgets processes and sets the timer for the next; mu is held.
+// expire forgets processes and sets the timer for the next; mu is held. Where they are
+// too many it makes room for some more at the same time.
 func (t *Table) expire() {
 	now := time.Now()
+	keep := t.maxFinished
+	if len(t.finished) > keep {
+		keep -= keep / expireShare
+	}
 	count := 0
 	for _, f := range t.finished {
-		if len(t.finished)-count <= t.maxFinished && now.Sub(f.at) < t.keepFinished {
+		if len(t.finished)-count <= keep && now.Sub(f.at) < t.keepFinished {
 			break
 		}
 		t.forget(f.process)
@@ -75,6 +82,8 @@ const (
 	// gatherTime is how long processes gather whose goroutines have ended: giving back
 	// what they had is not to get into the way of the next start.
 	gatherTime = 25 * time.Millisecond
+	// expireShare: one in so many of those that are kept makes room at a time.
+	expireShare = 32
 	// minStrayInterval is how often strays are looked for: trees that go on after
 	// their output is closed, and whose end nobody tells.
 	minStrayInterval = time.Second
@@ -158,6 +167,7 @@ var errSurvives = errors.New("it survives SIGKILL")
 func (t *Table) Close(ctx context.Context) error {
 	t.mu.Lock()
 	t.closed = true
+	t.closeSets()
 	for _, timer := range []*time.Timer{t.expiry, t.gather, t.strayTimer} {
 		if timer != nil {
 			timer.Stop()
