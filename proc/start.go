@@ -183,7 +183,7 @@ func (l *launch) pipe(way direction) (read, write int, err error) {
 	if way == inward {
 		own = fds[1]
 	}
-	err = unix.SetNonblock(own, true)
+	_, err = unix.FcntlInt(uintptr(own), unix.F_SETFL, unix.O_NONBLOCK) // a new pipe has no other flags
 	if acc := l.process.account; err == nil && int(acc.UID) != os.Geteuid() {
 		err = unix.Fchown(own, int(acc.UID), int(acc.GID))
 	}

@@ -55,8 +55,8 @@ func openOwnOOMScore() (ownOOMScore, error) {
 
 func (o ownOOMScore) read() int {
 	var buf [16]byte
-	n, _ := o.file.ReadAt(buf[:], 0) // io.EOF comes with the value
-	value, _ := strconv.Atoi(string(bytes.TrimSpace(buf[:n])))
+	n, _ := unix.Pread(int(o.file.Fd()), buf[:], 0) // one read, where ReadAt makes sure of the end
+	value, _ := strconv.Atoi(string(bytes.TrimSpace(buf[:max(n, 0)])))
 	return value
 }
 
