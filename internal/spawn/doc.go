@@ -6,7 +6,8 @@
 // Nothing of the command runs before its credentials, session, cgroup, umask,
 // nice value, resource limits and oom_score_adj are in place, and no helper
 // program is put before it. Credentials, session, controlling terminal and
-// cgroup are set by clone and between fork and exec. Umask, nice value and audit
+// cgroup are set by clone and between fork and exec, by package syscall or, where
+// that can be done in less time, by this one. Umask, nice value and audit
 // session are inherited from a thread prepared for this one start and thrown
 // away. Resource limits and oom_score_adj are written while the child is held at
 // exec by ptrace. Each of these costs something, so each is done only when the

@@ -155,7 +155,7 @@ func (l *launch) forkOnce(path string, args []string) error {
 			return err
 		}
 	}
-	pid, err := syscall.ForkExec(path, args, &syscall.ProcAttr{
+	pid, err := forkExec(path, args, &syscall.ProcAttr{
 		Dir:   l.cmd.Dir,
 		Env:   l.env,
 		Files: l.files,
