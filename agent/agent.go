@@ -41,6 +41,8 @@ type Agent struct {
 	settings  settings
 	gate      gate
 
+	processors processors
+
 	state     *stateFolder
 	accounts  *account.DB
 	spawner   *spawn.Spawner
@@ -98,6 +100,9 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a.server = a.newServer()
 	a.register()
+	if cfg.AdaptProcessors {
+		a.processors.start(setProcessors)
+	}
 	return a, nil
 }
 
@@ -131,6 +136,7 @@ func (a *Agent) openDomains() (err error) {
 // were never made.
 func (a *Agent) closeResources() error {
 	a.stopServing(errShuttingDown)
+	a.processors.close()
 	var errs []error
 	if a.spawner != nil {
 		errs = append(errs, a.spawner.Close())

@@ -61,6 +61,11 @@ type Config struct {
 	// them. It changes the whole process: only guestd's own program sets it.
 	Reaper bool
 
+	// AdaptProcessors fits the number of processors that run this process's goroutines
+	// (GOMAXPROCS) to the calls in progress: one call at a time is answered sooner by
+	// one. It changes the whole process: only guestd's own program sets it.
+	AdaptProcessors bool
+
 	// PrewarmPython is how many Python kernels are started before anybody asks for
 	// one, and kept ready; 0 is none: no Python runs before the first code does.
 	PrewarmPython int

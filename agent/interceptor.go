@@ -28,13 +28,27 @@ type call struct {
 	cancel context.CancelCauseFunc
 	unhook func() bool
 	inside bool // let in by the gate
+	weight int  // by which processors has counted it in
 
 	fault atomic.Pointer[codec.Fault] // the first malformed message of a stream
 }
 
+// handlerStack is how much stack, in bytes, a handler needs that starts a process.
+const handlerStack = 8 << 10
+
+// growStack lets the goroutine's stack grow once to what a handler needs. By itself it
+// would grow two or three times, each time copied to twice the size.
+//
+//go:noinline
+func growStack() (first byte) {
+	var frame [handlerStack]byte
+	return frame[len(attending)%len(frame)]
+}
+
 // newCall begins a call; finish ends it.
 func (a *Agent) newCall(ctx context.Context, method string) *call {
-	c := &call{agent: a, method: method, start: time.Now()}
+	c := &call{agent: a, method: method, start: time.Now(), weight: weightOf(method)}
+	a.processors.enter(c.weight)
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.unhook = context.AfterFunc(a.serving, func() { c.cancel(context.Cause(a.serving)) })
 	return c
@@ -77,6 +91,7 @@ func (c *call) finish(err error, panicked any) error {
 	}
 	c.unhook()
 	c.cancel(errCallEnded)
+	c.agent.processors.leave(c.weight)
 	if c.inside {
 		c.agent.gate.leave()
 	}
@@ -138,6 +153,7 @@ func (a *Agent) interceptUnary(ctx context.Context, req any, info *grpc.UnarySer
 
 // interceptStream is the server's interceptor for streams.
 func (a *Agent) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	growStack()
 	c := a.newCall(stream.Context(), info.FullMethod)
 	defer func() { err = c.finish(err, recover()) }()
 	if err := c.admit(); err != nil {

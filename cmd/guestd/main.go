@@ -49,6 +49,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	log := newLogger(stderr, opts.logLevel, opts.logFormat)
 	opts.config.Logger = log
 	opts.config.Degraded = harden(log)
+	opts.config.AdaptProcessors = os.Getenv("GOMAXPROCS") == "" // else somebody has decided
 	if err := serve(opts.config, log); err != nil {
 		log.Error("guestd ends", "error", describe(err))
 		return exitFailure
