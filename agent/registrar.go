@@ -27,6 +27,7 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, service any) {
 
 func (r registrar) guard(method string, handle grpc.MethodHandler) grpc.MethodHandler {
 	return func(service any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		growStack()
 		if err := r.agent.token.check(ctx); err != nil {
 			return nil, r.agent.newCall(ctx, method).finish(err, nil)
 		}
