@@ -108,7 +108,7 @@ type scale struct {
 }
 
 var (
-	fullScale = scale{execs: 400, commands: 40, streams: 5, copies: 5, crowd: 100, crowds: 9, listed: 1000, lists: 40,
+	fullScale = scale{execs: 400, commands: 40, streams: 5, copies: 5, crowd: 100, crowds: 25, listed: 1000, lists: 40,
 		executions: 200, prints: 3, contexts: 8, alive: 6, starts: 20, stats: 3000, entries: 100_000, folderRounds: 7,
 		treeFiles: 10_000, treeRounds: 7}
 	quickScale = scale{execs: 3, commands: 2, streams: 1, copies: 1, crowd: 5, crowds: 1, listed: 5, lists: 2,
