@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"guestd.internal/internal/filestamp"
 )
 
 const (
@@ -39,13 +41,6 @@ type tables struct {
 	members   map[string][]uint32 // groups that list a user, in the file's order
 }
 
-// stamp tells one state of a file from another.
-type stamp struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime syscall.Timespec
-}
-
 // DB is the user and group database of one root file system. It is safe for
 // concurrent use.
 type DB struct {
@@ -54,7 +49,7 @@ type DB struct {
 
 	mu            sync.Mutex // protects the following
 	parsed        *tables
-	passwd, group stamp
+	passwd, group filestamp.Stamp
 }
 
 // Open returns the database of the file system below root ("" means "/"). The
@@ -74,13 +69,13 @@ func Open(root string) *DB {
 func (db *DB) load() (*tables, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	passwd, err := stampOf(db.passwdPath)
+	passwd, err := filestamp.Of(db.passwdPath)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the user database: %w", err)
 	}
-	group, err := stampOf(db.groupPath)
+	group, err := filestamp.Of(db.groupPath)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the user database: %w", err)
 	}
 	if db.parsed != nil && passwd == db.passwd && group == db.group {
 		return db.parsed, nil
@@ -97,19 +92,6 @@ func (db *DB) load() (*tables, error) {
 	// change by the next call and costs one parse more.
 	db.parsed, db.passwd, db.group = parse(passwdData, groupData), passwd, group
 	return db.parsed, nil
-}
-
-// stampOf is the zero stamp for a missing file.
-func stampOf(path string) (stamp, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return stamp{}, nil
-	}
-	if err != nil {
-		return stamp{}, fmt.Errorf("reading the user database: %w", err)
-	}
-	st := info.Sys().(*syscall.Stat_t)
-	return stamp{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}, nil
 }
 
 // readCapped reads a regular file's first maxFileSize bytes. It opens without

@@ -1,16 +1,15 @@
 package spawn
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/internal/filestamp"
 )
 
 // EnvironmentPath is where a template puts variables for all its processes.
@@ -27,16 +26,9 @@ type EnvironmentFile struct {
 
 	// mu protects the following.
 	mu    sync.Mutex
-	state fileState // what vars and err were made from
+	stamp filestamp.Stamp // what vars and err were made from
 	vars  []EnvVar
 	err   error
-}
-
-// fileState tells whether a file has changed.
-type fileState struct {
-	inode uint64
-	size  int64
-	time  time.Time
 }
 
 // NewEnvironmentFile returns the file at path, which need not exist.
@@ -49,34 +41,18 @@ func NewEnvironmentFile(path string) *EnvironmentFile { return &EnvironmentFile{
 func (f *EnvironmentFile) Vars() ([]EnvVar, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	state, err := stateOf(f.path)
+	stamp, err := filestamp.Of(f.path)
 	if err != nil {
 		return nil, err
 	}
-	if state != f.state {
+	if stamp != f.stamp {
 		f.vars, f.err = nil, nil
-		if state != (fileState{}) {
+		if stamp != (filestamp.Stamp{}) {
 			f.vars, f.err = readEnvironment(f.path)
 		}
-		f.state = state
+		f.stamp = stamp
 	}
 	return f.vars, f.err
-}
-
-// stateOf returns the zero state where there is no file.
-func stateOf(path string) (fileState, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return fileState{}, nil
-	}
-	if err != nil {
-		return fileState{}, err
-	}
-	state := fileState{size: info.Size(), time: info.ModTime()}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		state.inode = stat.Ino
-	}
-	return state, nil
 }
 
 // readEnvironment opens without waiting and looks afterwards: the path may lead to
