@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -66,19 +67,35 @@ func optionalInt(v *int32) *int {
 // fields: to take one of a newer client for the default would do something else
 // than what was asked for.
 func checkEnums(prefix string, m proto.Message) error {
-	var err error
-	m.ProtoReflect().Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if fd.Kind() != protoreflect.EnumKind || fd.IsList() || fd.IsMap() {
-			return true
+	r := m.ProtoReflect()
+	for _, fd := range enumFields(r.Descriptor()) {
+		number := r.Get(fd).Enum()
+		if fd.Enum().Values().ByNumber(number) != nil {
+			continue
 		}
-		if fd.Enum().Values().ByNumber(v.Enum()) == nil {
-			field := string(fd.Name())
-			if prefix != "" {
-				field = prefix + "." + field
-			}
-			err = invalid(field, fmt.Sprintf("is %d, which this version does not know", v.Enum()))
+		field := string(fd.Name())
+		if prefix != "" {
+			field = prefix + "." + field
 		}
-		return err == nil
-	})
-	return err
+		return invalid(field, fmt.Sprintf("is %d, which this version does not know", number))
+	}
+	return nil
+}
+
+// enumFieldLists has what enumFields has found, by message: it is asked for each start.
+var enumFieldLists sync.Map // of protoreflect.FullName to []protoreflect.FieldDescriptor
+
+// enumFields are a message's own fields that hold one enum value.
+func enumFields(message protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
+	if list, ok := enumFieldLists.Load(message.FullName()); ok {
+		return list.([]protoreflect.FieldDescriptor)
+	}
+	var list []protoreflect.FieldDescriptor
+	for i := range message.Fields().Len() {
+		if fd := message.Fields().Get(i); fd.Kind() == protoreflect.EnumKind && !fd.IsList() && !fd.IsMap() {
+			list = append(list, fd)
+		}
+	}
+	enumFieldLists.Store(message.FullName(), list)
+	return list
 }
