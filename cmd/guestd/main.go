@@ -3,8 +3,9 @@
 //
 // This program turns flags into an agent.Config, signals into an orderly end, and
 // tells a supervisor how it goes. What it does to its own process (not dumpable,
-// out of the out-of-memory killer's way) is done here too, since a program that
-// embeds package agent must not have it done to itself.
+// out of the out-of-memory killer's way, on one processor while there is one call
+// at most, unless GOMAXPROCS is set) is done or asked for here too, since a program
+// that embeds package agent must not have it done to itself.
 package main
 
 import (
