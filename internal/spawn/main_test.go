@@ -310,3 +310,18 @@ func leaked(fds map[string]string, goroutines map[string]int) []string {
 	}
 	return leaks
 }
+
+// expectCode starts a command and waits for its end.
+func expectCode(t *testing.T, s *Spawner, cmd Command, want int) {
+	t.Helper()
+	child, err := s.Start(cmd)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	<-child.Done()
+	child.Release()
+	if got := child.Status().Code; got != want {
+		t.Errorf("%q ended with %d, want %d", cmd.Args, got, want)
+	}
+}

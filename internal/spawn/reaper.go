@@ -25,11 +25,11 @@ import (
 // child, and keep it until the child was waited for. Nobody holds one of an
 // orphan, unless it was adopted on purpose.
 type reaper struct {
-	log     *slog.Logger
-	signals chan os.Signal
-	pokes   chan struct{}
-	quit    chan struct{}
-	ended   sync.WaitGroup
+	log   *slog.Logger
+	ends  *childSignal
+	pokes chan struct{}
+	quit  chan struct{}
+	ended sync.WaitGroup
 }
 
 const (
@@ -49,13 +49,16 @@ func (s *Spawner) startReaper() error {
 		return fmt.Errorf("becoming a child subreaper: %w", err)
 	}
 	handleIgnored()
-	r := &reaper{
-		log:     s.log,
-		signals: make(chan os.Signal, 1),
-		pokes:   make(chan struct{}, 1),
-		quit:    make(chan struct{}),
+	ends, err := newChildSignal()
+	if err != nil {
+		return err
 	}
-	signal.Notify(r.signals, unix.SIGCHLD)
+	r := &reaper{
+		log:   s.log,
+		ends:  ends,
+		pokes: make(chan struct{}, 1),
+		quit:  make(chan struct{}),
+	}
 	s.reaper = r
 	r.ended.Go(r.run)
 	return nil
@@ -85,7 +88,7 @@ func (s *Spawner) pokeReaper() {
 func (r *reaper) stop() {
 	close(r.quit)
 	r.ended.Wait()
-	signal.Stop(r.signals)
+	r.ends.close()
 	r.collect()
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 }
@@ -94,19 +97,19 @@ func (r *reaper) run() {
 	delay := reapDelay
 	for {
 		select {
-		case <-r.signals:
+		case <-r.ends.came:
 		case <-r.pokes:
 		case <-r.quit:
 			return
 		}
 		// While orphans gather, no child's end has to wake anybody up.
-		signal.Stop(r.signals)
+		r.ends.ignore()
 		select {
 		case <-time.After(delay):
 		case <-r.quit:
 			return
 		}
-		signal.Notify(r.signals, unix.SIGCHLD) // before looking, so that no end is missed
+		r.ends.listen() // before looking, so that no end is missed
 		begin := time.Now()
 		if r.collect() > 0 {
 			r.poke() // the kernel's list of children may miss some while others go

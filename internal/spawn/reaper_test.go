@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -192,5 +193,26 @@ func TestNohupIsNotHandedOn(t *testing.T) {
 		if err != nil || !bytes.Contains(out, []byte("child: SigIgn:\t0000000000000000")) {
 			t.Errorf("started by nohup: %v\n%s", err, out)
 		}
+	}
+}
+
+// While orphans gather, the end of a child interrupts nobody; after that the next one
+// is told of again.
+func TestChildrensEndsAreToldOnceInAWhile(t *testing.T) {
+	s := newSpawner(t, Config{Reaper: true})
+	caught := func() bool {
+		mask, err := strconv.ParseUint(statusFields("self")["SigCgt"], 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mask&(1<<(unix.SIGCHLD-1)) != 0
+	}
+	for range 3 {
+		if !caught() {
+			t.Fatal("the reaper does not listen")
+		}
+		expectCode(t, s, command(t, "/bin/true"), 0)
+		await(t, "SIGCHLD to be left to the kernel", func() bool { return !caught() })
+		await(t, "the reaper to listen again", caught)
 	}
 }

@@ -24,17 +24,24 @@ const (
 	sigsetSize = 8 // of the kernel's signal set, in bytes
 )
 
+// setAction is rt_sigaction(2); nil is left out.
+func setAction(sig uintptr, set, old *sigaction) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(set)),
+		uintptr(unsafe.Pointer(old)), sigsetSize, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
 // defaultLibrarySignals gives these signals their default disposition where they
 // were ignored when guestd was started, so that children have it too.
 // The os/signal package does not know them.
 func defaultLibrarySignals() {
 	for _, sig := range librarySignals {
 		var action sigaction
-		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&action)), sigsetSize, 0, 0)
-		if errno != 0 || action.handler != sigIgnore {
-			continue
+		if err := setAction(sig, nil, &action); err == nil && action.handler == sigIgnore {
+			_ = setAction(sig, &sigaction{handler: sigDefault}, nil) // as it was, at worst
 		}
-		action = sigaction{handler: sigDefault}
-		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, sigsetSize, 0, 0)
 	}
 }

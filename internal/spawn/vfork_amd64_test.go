@@ -58,20 +58,6 @@ func blocksAll(thread string) bool {
 	return statusFields(strings.TrimPrefix(thread, "/proc/"))["SigBlk"] == fmt.Sprintf("%016x", all)
 }
 
-func expectCode(t *testing.T, s *Spawner, cmd Command, want int) {
-	t.Helper()
-	child, err := s.Start(cmd)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	<-child.Done()
-	child.Release()
-	if got := child.Status().Code; got != want {
-		t.Errorf("%q ended with %d, want %d", cmd.Args, got, want)
-	}
-}
-
 func expectErrno(t *testing.T, s *Spawner, cmd Command, want syscall.Errno) {
 	t.Helper()
 	_, err := s.Start(cmd)
