@@ -28,8 +28,9 @@ const (
 	outputPatience = 500 * time.Microsecond
 	// briefOutput is how much output, in bytes, gets its own goroutine.
 	briefOutput = 64 << 10
-	// idleSets is how many epoll instances a table keeps for the next commands.
-	idleSets = 16
+	// idleSets is how many epoll instances a table keeps for the next commands. More are
+	// opened where more commands are watched at once.
+	idleSets = 4
 )
 
 // watchBriefly reads the pipes until the leader has ended, and says whether it has. It
@@ -163,6 +164,16 @@ func (p *Process) outputOf(fd int32) *output {
 // allOver says whether every output has been seen to end.
 func (p *Process) allOver() bool {
 	return !slices.ContainsFunc(p.outputs, func(out *output) bool { return !out.over })
+}
+
+// openSets opens those that are kept, so that a table has as many descriptors before its
+// first command as after it. What cannot be opened is tried again when it is needed.
+func (t *Table) openSets() {
+	for range idleSets {
+		if set, err := epoll.New(); err == nil {
+			t.sets = append(t.sets, set)
+		}
+	}
 }
 
 // takeSet returns an empty epoll instance, for putSet.

@@ -114,6 +114,7 @@ func NewTable(cfg Config) *Table {
 	if t.maxFinished == 0 {
 		t.maxFinished = DefaultMaxFinished
 	}
+	t.openSets()
 	return t
 }
 

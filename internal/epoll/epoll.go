@@ -84,10 +84,10 @@ func (s *Set) SetDeadline(t time.Time) error {
 
 // Wait waits until a descriptor is ready, and returns those that are, in each case Fd and
 // Events; the slice is valid until the next call. After the deadline it is
-// os.ErrDeadlineExceeded.
+// os.ErrDeadlineExceeded, after Close another error.
 func (s *Set) Wait() ([]unix.EpollEvent, error) {
 	if err := s.conn.Read(s.look); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("waiting for an epoll instance: %w", err)
 	}
 	return s.ready[:s.count], nil
 }
