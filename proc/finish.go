@@ -51,6 +51,7 @@ func (p *Process) nobodyLeft() bool {
 func (p *Process) reap() {
 	p.closeBrief()
 	p.child.Reap()
+	p.table.openPipes()
 	if p.terminal != nil {
 		linger := time.AfterFunc(masterLinger, p.outputs[0].pump.Close)
 		defer linger.Stop()

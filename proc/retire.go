@@ -168,6 +168,7 @@ func (t *Table) Close(ctx context.Context) error {
 	t.mu.Lock()
 	t.closed = true
 	t.closeSets()
+	t.closePipes()
 	for _, timer := range []*time.Timer{t.expiry, t.gather, t.strayTimer} {
 		if timer != nil {
 			timer.Stop()

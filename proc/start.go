@@ -126,13 +126,17 @@ func (l *launch) openTerminal(acc account.Account) error {
 func (l *launch) openPipes() error {
 	p := l.process
 	if p.spec.Stdin {
-		read, write, err := l.pipe(inward)
+		in, err := newPipe(inward)
 		if err != nil {
 			return err
 		}
-		l.feed = os.NewFile(uintptr(write), "stdin") // known to the poller
-		l.command.Stdin = l.childFile(read, "stdin")
+		l.feed = os.NewFile(uintptr(in.own), "stdin") // known to the poller
+		l.childEnd = append(l.childEnd, in.child)
+		l.command.Stdin = in.child
 		p.input = newInput(l.feed, nil, p.wake)
+		if err := in.giveTo(p.account); err != nil {
+			return err
+		}
 	}
 	stdout, err := l.outputPipe(Stdout)
 	if err != nil {
@@ -148,51 +152,14 @@ func (l *launch) openPipes() error {
 
 // outputPipe opens the pipe of a stream and returns the child's end.
 func (l *launch) outputPipe(stream Stream) (*os.File, error) {
-	read, write, err := l.pipe(outward)
+	out, err := l.process.table.takePipe()
 	if err != nil {
 		return nil, err
 	}
-	l.sources = append(l.sources, read)
+	l.sources = append(l.sources, out.own)
+	l.childEnd = append(l.childEnd, out.child)
 	l.addOutput(stream)
-	return l.childFile(write, stream.String()), nil
-}
-
-// childFile is a child's end, which is closed after the start.
-func (l *launch) childFile(fd int, name string) *os.File {
-	file := os.NewFile(uintptr(fd), name)
-	l.childEnd = append(l.childEnd, file)
-	return file
-}
-
-// direction is where the bytes of a pipe go.
-type direction int
-
-const (
-	inward  direction = iota // to the child: guestd's end is the one to write to
-	outward                  // from the child
-)
-
-// pipe opens a pipe of which guestd's end is non-blocking. It belongs to the
-// process's user, who could not open /dev/stdout or /dev/stdin otherwise.
-func (l *launch) pipe(way direction) (read, write int, err error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return -1, -1, fmt.Errorf("opening a pipe: %w", err)
-	}
-	own := fds[0]
-	if way == inward {
-		own = fds[1]
-	}
-	_, err = unix.FcntlInt(uintptr(own), unix.F_SETFL, unix.O_NONBLOCK) // a new pipe has no other flags
-	if acc := l.process.account; err == nil && int(acc.UID) != os.Geteuid() {
-		err = unix.Fchown(own, int(acc.UID), int(acc.GID))
-	}
-	if err != nil {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
-		return -1, -1, fmt.Errorf("opening a pipe: %w", err)
-	}
-	return fds[0], fds[1], nil
+	return out.child, out.giveTo(l.process.account)
 }
 
 func (l *launch) addOutput(stream Stream) {

@@ -81,6 +81,7 @@ type Table struct {
 	living   map[*Process]struct{} // whose goroutines run, listed or not
 	watched  int                   // processes that are watched briefly
 	sets     []*epoll.Set          // empty ones, for commands to come
+	pipes    []pipe                // opened ahead for them
 	expiry   *time.Timer           // for the first of finished; nil while there is none
 
 	gathered      []*Process  // to be given back
@@ -115,6 +116,7 @@ func NewTable(cfg Config) *Table {
 		t.maxFinished = DefaultMaxFinished
 	}
 	t.openSets()
+	t.openPipes()
 	return t
 }
 

@@ -96,9 +96,9 @@ func (c *Child) Status() Status {
 	}
 }
 
-// Await waits for the leader's end and records it: then Done is closed. Both it and Reap
-// are called once, by the Child's own goroutine or, with Command.Await, by the caller's,
-// which saves him from being woken up.
+// Await waits for the leader's end and records it: then Done is closed. The leader is a
+// zombie until Reap. Both are called once, by the Child's own goroutine or, with
+// Command.Await, by the caller's, which saves him from being woken up.
 func (c *Child) Await() {
 	usage := new(unix.Rusage)
 	info, err := c.awaitEnd(usage)
@@ -111,13 +111,18 @@ func (c *Child) Await() {
 	}
 }
 
-// Reap collects the leader that Await has waited for. Without a cgroup that was a zombie
-// until now.
+// Reap collects the leader that Await has waited for.
 func (c *Child) Reap() {
 	defer c.spawner.running.Done()
 	if c.cgroup == nil {
-		c.reapZombie()
+		c.key()
 	}
+	c.reap.Lock()
+	_ = pidfdControl(c.pidfd, func(fd int) error {
+		_, err := waitid(fd, unix.WEXITED, nil)
+		return err
+	})
+	c.reap.Unlock()
 	c.mu.Lock()
 	c.reaped = true
 	released := c.released
@@ -125,17 +130,6 @@ func (c *Child) Reap() {
 	if released {
 		c.free()
 	}
-}
-
-// reapZombie gives the leader's number free.
-func (c *Child) reapZombie() {
-	c.key()
-	c.reap.Lock()
-	defer c.reap.Unlock()
-	_ = pidfdControl(c.pidfd, func(fd int) error {
-		_, err := waitid(fd, unix.WEXITED, nil)
-		return err
-	})
 }
 
 // key names the leader without a cgroup.
@@ -168,13 +162,10 @@ func (c *Child) Watch(set *epoll.Set) (fd int, err error) {
 	return fd, err
 }
 
-// awaitEnd blocks until the leader has ended, and leaves it a zombie where its number is
-// needed to find its tree.
+// awaitEnd blocks until the leader has ended, and leaves it a zombie: collecting that takes
+// the kernel longer than telling how it ended.
 func (c *Child) awaitEnd(usage *unix.Rusage) (info *siginfo, err error) {
-	options := unix.WEXITED
-	if c.cgroup == nil {
-		options |= unix.WNOWAIT
-	}
+	const options = unix.WEXITED | unix.WNOWAIT
 	look := func(fd int) error {
 		info, err = waitid(fd, options|unix.WNOHANG, usage)
 		return err
