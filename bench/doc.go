@@ -9,7 +9,8 @@
 // Guestd runs as a process of its own on a Unix socket, as it does in a guest;
 // bench itself is the client, through package client. The runs of what is compared
 // are interleaved and take turns at going first, so that a change in the machine's
-// load meets all of them. Absolute figures say little about another machine, and
+// load meets all of them. Where there is one call at a time this process runs its
+// goroutines on one processor, as guestd does then, whatever it measures. Absolute figures say little about another machine, and
 // on a loaded one even ratios move: the report tells the load.
 //
 // The exit status tells whether everything could be measured. It does not tell

@@ -44,7 +44,7 @@ func measureExec(ctx context.Context, b *bench) (results []result, err error) {
 func (b *bench) shortCommands(ctx context.Context, c *client.Client, conn *grpc.ClientConn) ([]result, error) {
 	processes := guestdv1.NewProcessServiceClient(conn)
 	warmUp := max(1, b.scale.execs/10)
-	silent, err := interleave(warmUp, b.scale.execs,
+	silent, err := oneAtATime(warmUp, b.scale.execs,
 		timed(func() error { return c.Command(trueProgram).Run(ctx) }),
 		timed(func() error { return exec.Command(trueProgram).Run() }),
 		timed(func() error { return runUnary(ctx, processes, 0, trueProgram) }),
@@ -52,7 +52,7 @@ func (b *bench) shortCommands(ctx context.Context, c *client.Client, conn *grpc.
 	if err != nil {
 		return nil, err
 	}
-	talking, err := interleave(warmUp, b.scale.execs,
+	talking, err := oneAtATime(warmUp, b.scale.execs,
 		timed(func() error {
 			out, err := c.Command(smallCommand...).Output(ctx)
 			return errors.Join(err, expectBytes(out))

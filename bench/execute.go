@@ -33,7 +33,7 @@ func measureExecute(ctx context.Context, b *bench) (results []result, err error)
 			{"lean client, same kernel", lean.run, atMost(1.3)},
 			{"jupyter_client, stock kernel", jupyter.run, atMost(0.5)},
 		} {
-			samples, err := interleave(max(1, b.scale.executions/10), b.scale.executions,
+			samples, err := oneAtATime(max(1, b.scale.executions/10), b.scale.executions,
 				timed(func() error { return onePlusOne(ctx, c) }), other.run)
 			if err != nil {
 				return err

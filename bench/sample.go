@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"slices"
 	"time"
 )
@@ -38,6 +39,14 @@ func interleave(warmUp, rounds int, arms ...arm) ([]sample, error) {
 		}
 	}
 	return samples, nil
+}
+
+// oneAtATime is interleave for arms that make one call at a time. guestd serves such calls
+// with one processor for its goroutines, and this process has one for them, too: the
+// client is tuned like the server. All arms have it.
+func oneAtATime(warmUp, rounds int, arms ...arm) ([]sample, error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	return interleave(warmUp, rounds, arms...)
 }
 
 // quantile is the sample's value at q, 0 to 1; the median is at 0.5.
