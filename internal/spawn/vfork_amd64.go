@@ -29,6 +29,7 @@ func forkExec(path string, args []string, attr *syscall.ProcAttr) (pid int, err 
 	runtime.LockOSThread() // whose signal mask changes for a moment
 	result := c.vfork()
 	runtime.UnlockOSThread()
+	runtime.KeepAlive(c) // what its steps point to
 	runtime.KeepAlive(attr)
 	if errno := -int(result); errno > 0 {
 		return 0, syscall.Errno(errno)
@@ -72,24 +73,28 @@ func clone3(args *cloneArgs, size uintptr) (pid uintptr)
 // childImage is all that a child needs between clone and exec, prepared, since it may
 // neither allocate nor grow the stack there.
 type childImage struct {
-	clone      cloneArgs
-	pidfd      int32
-	path       *byte
-	args, env  **byte
-	dir        *byte
-	files      []uintptr
-	terminal   bool
-	groups     []uint32
-	uid, gid   uintptr
-	credential bool
-	nofile     *nofile.Limit // nil: as it is
+	clone cloneArgs
+	pidfd int32
+	steps []step // the last is execve
 
 	mask   uint64        // of signals that were blocked before
 	failed syscall.Errno // what the child could not do
+
+	// What steps point to.
+	path, dir *byte
+	args, env []*byte
+	groups    []uint32
+	nofile    *nofile.Limit
+}
+
+// step is a system call that a child makes.
+type step struct {
+	call, a, b, c, d uintptr
+	optional         bool // the child goes on when it fails
 }
 
 func newChildImage(path string, args []string, attr *syscall.ProcAttr) (*childImage, error) {
-	c := &childImage{files: attr.Files, terminal: attr.Sys.Setctty, nofile: nofile.Lowered()}
+	c := &childImage{nofile: nofile.Lowered()}
 	var err error
 	if c.path, err = syscall.BytePtrFromString(path); err != nil {
 		return nil, err
@@ -97,17 +102,11 @@ func newChildImage(path string, args []string, attr *syscall.ProcAttr) (*childIm
 	if c.dir, err = syscall.BytePtrFromString(attr.Dir); err != nil {
 		return nil, err
 	}
-	argv, err := syscall.SlicePtrFromStrings(args)
-	if err != nil {
+	if c.args, err = syscall.SlicePtrFromStrings(args); err != nil {
 		return nil, err
 	}
-	envv, err := syscall.SlicePtrFromStrings(attr.Env)
-	if err != nil {
+	if c.env, err = syscall.SlicePtrFromStrings(attr.Env); err != nil {
 		return nil, err
-	}
-	c.args, c.env = &argv[0], &envv[0]
-	if cred := attr.Sys.Credential; cred != nil {
-		c.credential, c.uid, c.gid, c.groups = true, uintptr(cred.Uid), uintptr(cred.Gid), cred.Groups
 	}
 	c.clone = cloneArgs{
 		flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_PIDFD | unix.CLONE_INTO_CGROUP |
@@ -116,14 +115,42 @@ func newChildImage(path string, args []string, attr *syscall.ProcAttr) (*childIm
 		exitSignal: uint64(unix.SIGCHLD),
 		cgroup:     uint64(attr.Sys.CgroupFD),
 	}
+	c.prepare(attr)
 	return c, nil
 }
 
+// prepare lists what the child does, in package syscall's order.
+func (c *childImage) prepare(attr *syscall.ProcAttr) {
+	c.steps = make([]step, 0, 16)
+	if c.nofile != nil {
+		c.then(step{call: unix.SYS_PRLIMIT64, b: unix.RLIMIT_NOFILE, c: uintptr(unsafe.Pointer(c.nofile)), optional: true})
+	}
+	c.then(step{call: unix.SYS_SETSID})
+	if cred := attr.Sys.Credential; cred != nil {
+		c.groups = cred.Groups
+		c.then(step{call: unix.SYS_SETGROUPS, a: uintptr(len(c.groups)), b: uintptr(unsafe.Pointer(unsafe.SliceData(c.groups)))})
+		c.then(step{call: unix.SYS_SETGID, a: uintptr(cred.Gid)})
+		c.then(step{call: unix.SYS_SETUID, a: uintptr(cred.Uid)})
+	}
+	c.then(step{call: unix.SYS_CHDIR, a: uintptr(unsafe.Pointer(c.dir))})
+	for i, fd := range attr.Files {
+		c.then(step{call: unix.SYS_DUP3, a: fd, b: uintptr(i)})
+	}
+	if attr.Sys.Setctty {
+		c.then(step{call: unix.SYS_IOCTL, b: unix.TIOCSCTTY, c: 1})
+	}
+	c.then(step{call: unix.SYS_RT_SIGPROCMASK, a: unix.SIG_SETMASK, b: uintptr(unsafe.Pointer(&c.mask)), d: unsafe.Sizeof(c.mask)})
+	c.then(step{call: unix.SYS_EXECVE, a: uintptr(unsafe.Pointer(c.path)), b: uintptr(unsafe.Pointer(&c.args[0])),
+		c: uintptr(unsafe.Pointer(&c.env[0]))})
+}
+
+func (c *childImage) then(s step) { c.steps = append(c.steps, s) }
+
 // vfork starts the child, and returns what clone3 does when the child has executed its
 // program, or failed. No signal may come meanwhile: its handler would run in the child,
-// too, on the parent's memory. Nothing here may be preempted between the two masks.
+// too, on the parent's memory. Nothing may be preempted between the two masks, and so all
+// that is called there is nosplit.
 //
-//go:nosplit
 //go:norace
 //go:noinline
 func (c *childImage) vfork() uintptr {
@@ -154,61 +181,15 @@ func (c *childImage) split() uintptr {
 	if pid != 0 {
 		return pid
 	}
-	c.failed = c.become()
+	for i := range c.steps {
+		s := &c.steps[i]
+		_, _, errno := syscall.RawSyscall6(s.call, s.a, s.b, s.c, s.d, 0, 0)
+		if errno != 0 && !s.optional {
+			c.failed = errno
+			break
+		}
+	}
 	for {
-		_, _, _ = syscall.RawSyscall(unix.SYS_EXIT, 127, 0, 0)
+		_, _, _ = syscall.RawSyscall6(unix.SYS_EXIT, 127, 0, 0, 0, 0, 0)
 	}
-}
-
-// become turns the child into the program, or says what it could not do.
-//
-//go:nosplit
-//go:norace
-//go:noinline
-func (c *childImage) become() syscall.Errno {
-	if c.nofile != nil {
-		_, _, _ = syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(c.nofile)), 0, 0, 0)
-	}
-	if _, _, errno := syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0); errno != 0 {
-		return errno
-	}
-	if c.credential {
-		if errno := c.setCredential(); errno != 0 {
-			return errno
-		}
-	}
-	if _, _, errno := syscall.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(c.dir)), 0, 0); errno != 0 {
-		return errno
-	}
-	for i := range c.files {
-		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, c.files[i], uintptr(i), 0); errno != 0 {
-			return errno
-		}
-	}
-	if c.terminal {
-		if _, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 1); errno != 0 {
-			return errno
-		}
-	}
-	setMask(&c.mask, nil)
-	_, _, errno := syscall.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(c.path)),
-		uintptr(unsafe.Pointer(c.args)), uintptr(unsafe.Pointer(c.env)))
-	return errno
-}
-
-// setCredential makes the child the user's.
-//
-//go:nosplit
-//go:norace
-//go:noinline
-func (c *childImage) setCredential() syscall.Errno {
-	if _, _, errno := syscall.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(c.groups)),
-		uintptr(unsafe.Pointer(unsafe.SliceData(c.groups))), 0); errno != 0 {
-		return errno
-	}
-	if _, _, errno := syscall.RawSyscall(unix.SYS_SETGID, c.gid, 0, 0); errno != 0 {
-		return errno
-	}
-	_, _, errno := syscall.RawSyscall(unix.SYS_SETUID, c.uid, 0, 0)
-	return errno
 }
