@@ -27,7 +27,7 @@ func forkExec(path string, args []string, attr *syscall.ProcAttr) (pid int, err 
 		return 0, err
 	}
 	runtime.LockOSThread() // whose signal mask changes for a moment
-	result := c.vfork()
+	result := vfork(&c.clone, unsafe.Sizeof(c.clone), &c.steps[0], uintptr(len(c.steps)), &c.masks, &c.failed)
 	runtime.UnlockOSThread()
 	runtime.KeepAlive(c) // what its steps point to
 	runtime.KeepAlive(attr)
@@ -64,11 +64,17 @@ type cloneArgs struct {
 	cgroup       uint64
 }
 
-// clone3 is clone3(2) with CLONE_VM and CLONE_VFORK. It returns twice: 0 in the child,
-// and when that is gone from this memory its process id, or a negative errno.
+// vfork is clone3(2) with CLONE_VM and CLONE_VFORK, after which the child makes the steps.
+// It returns when the child has executed its program or ended, with the child's process
+// id or a negative errno of clone3, and the errno of the step that failed, if one did.
+//
+// The runtime knows it for a system call, and so goes on with other goroutines while the
+// child loads its program, or is stopped before that. No signal may come meanwhile: its
+// handler would run in the child, too, on the parent's memory. So all are blocked, as
+// masks[0] has it; masks[1] gets those that were before. The thread must be locked.
 //
 //go:noescape
-func clone3(args *cloneArgs, size uintptr) (pid uintptr)
+func vfork(args *cloneArgs, size uintptr, steps *step, count uintptr, masks *[2]uint64, failed *syscall.Errno) (pid uintptr)
 
 // childImage is all that a child needs between clone and exec, prepared, since it may
 // neither allocate nor grow the stack there.
@@ -77,7 +83,7 @@ type childImage struct {
 	pidfd int32
 	steps []step // the last is execve
 
-	mask   uint64        // of signals that were blocked before
+	masks  [2]uint64     // of signals: all, and those that were blocked before
 	failed syscall.Errno // what the child could not do
 
 	// What steps point to.
@@ -87,14 +93,14 @@ type childImage struct {
 	nofile    *nofile.Limit
 }
 
-// step is a system call that a child makes.
+// step is a system call that a child makes; vfork knows where its fields are.
 type step struct {
 	call, a, b, c, d uintptr
 	optional         bool // the child goes on when it fails
 }
 
 func newChildImage(path string, args []string, attr *syscall.ProcAttr) (*childImage, error) {
-	c := &childImage{nofile: nofile.Lowered()}
+	c := &childImage{nofile: nofile.Lowered(), masks: [2]uint64{^uint64(0), 0}}
 	var err error
 	if c.path, err = syscall.BytePtrFromString(path); err != nil {
 		return nil, err
@@ -139,57 +145,9 @@ func (c *childImage) prepare(attr *syscall.ProcAttr) {
 	if attr.Sys.Setctty {
 		c.then(step{call: unix.SYS_IOCTL, b: unix.TIOCSCTTY, c: 1})
 	}
-	c.then(step{call: unix.SYS_RT_SIGPROCMASK, a: unix.SIG_SETMASK, b: uintptr(unsafe.Pointer(&c.mask)), d: unsafe.Sizeof(c.mask)})
+	c.then(step{call: unix.SYS_RT_SIGPROCMASK, a: unix.SIG_SETMASK, b: uintptr(unsafe.Pointer(&c.masks[1])), d: unsafe.Sizeof(c.masks[1])})
 	c.then(step{call: unix.SYS_EXECVE, a: uintptr(unsafe.Pointer(c.path)), b: uintptr(unsafe.Pointer(&c.args[0])),
 		c: uintptr(unsafe.Pointer(&c.env[0]))})
 }
 
 func (c *childImage) then(s step) { c.steps = append(c.steps, s) }
-
-// vfork starts the child, and returns what clone3 does when the child has executed its
-// program, or failed. No signal may come meanwhile: its handler would run in the child,
-// too, on the parent's memory. Nothing may be preempted between the two masks, and so all
-// that is called there is nosplit.
-//
-//go:norace
-//go:noinline
-func (c *childImage) vfork() uintptr {
-	all := ^uint64(0)
-	setMask(&all, &c.mask)
-	pid := c.split()
-	setMask(&c.mask, nil)
-	return pid
-}
-
-// setMask says which signals are blocked, and fills in, where old is not nil, which were.
-//
-//go:nosplit
-//go:norace
-func setMask(mask, old *uint64) {
-	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(mask)),
-		uintptr(unsafe.Pointer(old)), unsafe.Sizeof(*mask), 0, 0)
-}
-
-// split is where the two part. The child, which shares this stack, never returns from
-// here; the parent does so at once, with nothing of this frame but the result.
-//
-//go:nosplit
-//go:norace
-//go:noinline
-func (c *childImage) split() uintptr {
-	pid := clone3(&c.clone, unsafe.Sizeof(c.clone))
-	if pid != 0 {
-		return pid
-	}
-	for i := range c.steps {
-		s := &c.steps[i]
-		_, _, errno := syscall.RawSyscall6(s.call, s.a, s.b, s.c, s.d, 0, 0)
-		if errno != 0 && !s.optional {
-			c.failed = errno
-			break
-		}
-	}
-	for {
-		_, _, _ = syscall.RawSyscall6(unix.SYS_EXIT, 127, 0, 0, 0, 0, 0)
-	}
-}

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,4 +89,61 @@ func TestSignalsDuringStarts(t *testing.T) {
 	}
 	close(quit)
 	sender.Wait()
+}
+
+// A child that takes long to load its program, or is stopped before it has, keeps nobody
+// but its own start waiting: neither other starts nor the garbage collector, however few
+// processors there are.
+func TestSlowExecHoldsNobodyElse(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	s := cgroupSpawner(t)
+	slow := write(t, filepath.Join(openDir(t), "slow"), "#!/bin/sh\nexit 9\n", 0o755)
+	asked, allow := holdExec(t, slow)
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		expectCode(t, s, command(t, slow), 9)
+	}()
+	<-asked
+	runtime.GC()
+	for range 3 {
+		expectCode(t, s, command(t, "/bin/sh", "-c", "exit 3"), 3)
+	}
+	select {
+	case <-started:
+		t.Error("the slow program was not held")
+	default:
+	}
+	allow()
+	<-started
+}
+
+// holdExec has the kernel ask before it executes the file at path, and returns a channel
+// that is closed when it has asked, and what lets it.
+func holdExec(t *testing.T, path string) (asked <-chan struct{}, allow func()) {
+	t.Helper()
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY|unix.O_CLOEXEC)
+	if err == nil {
+		err = unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_EXEC_PERM, unix.AT_FDCWD, path)
+	}
+	if err != nil {
+		t.Skip("the kernel does not ask (CONFIG_FANOTIFY_ACCESS_PERMISSIONS, CAP_SYS_ADMIN): ", err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) }) // which lets everything go on
+	ask := make(chan struct{})
+	var event unix.FanotifyEventMetadata
+	go func() {
+		defer close(ask)
+		buf := unsafe.Slice((*byte)(unsafe.Pointer(&event)), unsafe.Sizeof(event))
+		if _, err := unix.Read(fd, buf); err != nil {
+			t.Error(err)
+		}
+	}()
+	return ask, func() {
+		response := unix.FanotifyResponse{Fd: event.Fd, Response: unix.FAN_ALLOW}
+		if _, err := unix.Write(fd, unsafe.Slice((*byte)(unsafe.Pointer(&response)), unsafe.Sizeof(response))); err != nil {
+			t.Error(err)
+		}
+		_ = unix.Close(int(event.Fd))
+	}
 }
