@@ -65,7 +65,7 @@ func TestTimeoutIsToldBeforeTheCodeEnds(t *testing.T) {
 	}
 	end := out.events[len(out.events)-1].Time
 	for _, event := range out.events {
-		if _, ok := event.Body.(Error); ok && end.Sub(event.Time) < 500*time.Millisecond {
+		if _, ok := event.Body.(Error); ok && end.Sub(event.Time) < 100*time.Millisecond {
 			t.Errorf("it was told %v before the end", end.Sub(event.Time))
 		}
 	}

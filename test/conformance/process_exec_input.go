@@ -116,7 +116,7 @@ func (g execCases) InputFrameOverAMebibyteIsRefused(t *testing.T) {
 }
 
 func (g execCases) ProgramThatClosesItsStdinIsTold(t *testing.T) {
-	call := g.exec(t, piped(script(`exec 0<&-; echo closed; trap 'exit 3' TERM; while :; do :; done`)))
+	call := g.exec(t, piped(script(`exec 0<&-; trap 'exit 3' TERM; echo closed; while :; do :; done`)))
 	call.until(t, "the program's word", func(out *outcome) bool { return out.stdout() == "closed\n" })
 	meanwhile(t, call, func() {
 		call.input(pattern(4<<20), maxPayload)
