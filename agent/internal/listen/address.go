@@ -93,9 +93,14 @@ func parseTCP(s string, u *url.URL) (Address, error) {
 
 // isHost says whether s may be an IP address, a host's name, or "".
 func isHost(s string) bool {
-	if _, err := netip.ParseAddr(s); err == nil {
-		return true
+	if ip, err := netip.ParseAddr(s); err == nil {
+		return isName(ip.Zone())
 	}
+	return isName(s)
+}
+
+// isName says whether s may be the name of a host or of an interface, or "".
+func isName(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool {
 		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_')
 	})

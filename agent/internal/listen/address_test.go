@@ -39,6 +39,7 @@ func TestParseAddress(t *testing.T) {
 		"tcp://host:65536":                    "a port from 0",
 		"tcp://host:1/path":                   "a port from 0",
 		"tcp://u@host:1":                      "want no user",
+		"tcp://[fe80::1%25e\xc9]:1":           "an IP address or a name",
 		"tcp://host:1?x":                      "want no user",
 		"unix:///" + strings.Repeat("x", 107): "107 at most",
 	} {
@@ -51,7 +52,7 @@ func TestParseAddress(t *testing.T) {
 // FuzzParseAddress checks that what is accepted means the same when it is written
 // out and read again.
 func FuzzParseAddress(f *testing.F) {
-	for _, s := range []string{"vsock://:5005", "unix:///run/g.sock", "tcp://[::1]:80", "tcp://[fe80::1%25eth0]:80", "unix:///%00"} {
+	for _, s := range []string{"vsock://:5005", "unix:///run/g.sock", "tcp://[::1]:80", "tcp://[fe80::1%25eth0]:80", "unix:///%00", "tCp://::%25\xc9:0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
