@@ -23,6 +23,7 @@ import (
 	"guestd.internal/internal/account"
 	"guestd.internal/internal/outlog"
 	"guestd.internal/internal/spawn"
+	"guestd.internal/internal/sysmon"
 	"guestd.internal/kernel"
 	"guestd.internal/proc"
 )
@@ -100,10 +101,20 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a.server = a.newServer()
 	a.register()
-	if cfg.AdaptProcessors {
+	a.tuneRuntime()
+	return a, nil
+}
+
+// tuneRuntime fits the Go runtime to what it has to do here, where the process is guestd's.
+func (a *Agent) tuneRuntime() {
+	if a.cfg.SysmonSlack > 0 {
+		if err := sysmon.Calm(a.cfg.SysmonSlack); err != nil {
+			a.log.Debug("short commands take a little longer", "error", err)
+		}
+	}
+	if a.cfg.AdaptProcessors {
 		a.processors.start(setProcessors)
 	}
-	return a, nil
 }
 
 // openDomains opens what the services work on. What was opened before an error is

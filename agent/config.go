@@ -65,6 +65,11 @@ type Config struct {
 	// (GOMAXPROCS) to the calls in progress: one call at a time is answered sooner by
 	// one. It changes the whole process: only guestd's own program sets it.
 	AdaptProcessors bool
+	// SysmonSlack is how much later than it asks for the Go runtime's monitor of this
+	// process is woken up, which takes time from short commands; 0 leaves it as it is. See
+	// package sysmon for the price. Without the right to change it nothing happens. It
+	// changes the whole process: only guestd's own program sets it.
+	SysmonSlack time.Duration
 
 	// PrewarmPython is how many Python kernels are started before anybody asks for
 	// one, and kept ready; 0 is none: no Python runs before the first code does.

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"guestd.internal/agent"
 	"guestd.internal/internal/version"
@@ -30,6 +31,10 @@ const (
 	exitFailure = 1 // guestd could not start, or not end in order
 	exitUsage   = 2 // the command line is wrong
 )
+
+// sysmonSlack is longer than a short command takes, and still little for what happens to
+// wait for sysmon.
+const sysmonSlack = time.Millisecond
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -50,6 +55,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	log := newLogger(stderr, opts.logLevel, opts.logFormat)
 	opts.config.Logger = log
 	opts.config.Degraded = harden(log)
+	opts.config.SysmonSlack = sysmonSlack
 	opts.config.AdaptProcessors = os.Getenv("GOMAXPROCS") == "" // else somebody has decided
 	if err := serve(opts.config, log); err != nil {
 		log.Error("guestd ends", "error", describe(err))

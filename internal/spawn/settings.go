@@ -60,6 +60,27 @@ func (o ownOOMScore) read() int {
 	return value
 }
 
+// timerSlack is how late, in nanoseconds, guestd's starter allows guestd to be woken up:
+// prctl(2), "PR_SET_TIMERSLACK". Children get the same, while guestd has another one for
+// some of its threads (package sysmon). It is 0 where it is not known.
+type timerSlack uintptr
+
+func ownTimerSlack() timerSlack {
+	value, err := os.ReadFile("/proc/self/timerslack_ns") // the main thread's
+	if err != nil {
+		return 0
+	}
+	slack, _ := strconv.ParseUint(strings.TrimSpace(string(value)), 10, 64)
+	return timerSlack(slack)
+}
+
+// restore sets the calling thread's.
+func (t timerSlack) restore() {
+	if t != 0 {
+		_, _, _ = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(t), 0) // cannot fail
+	}
+}
+
 // readInherited reads from /proc/self/status guestd's umask, and whether it was
 // started with signals blocked, which its children would inherit.
 func readInherited() (umask uint32, blocked bool, err error) {

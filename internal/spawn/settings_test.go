@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,37 @@ func TestAChildHasDefaultSignals(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Some of guestd's threads are woken up late on purpose; what is started from them is not.
+func TestTimerSlackIsThatOfTheMainThread(t *testing.T) {
+	main, err := os.ReadFile("/proc/self/timerslack_ns")
+	if err != nil {
+		t.Skip("the kernel does not tell timer slacks (Linux before 4.6): ", err)
+	}
+	core := Rlimit{Resource: unix.RLIMIT_CORE}
+	umask := uint32(0o027)
+	for name, cmd := range map[string]Command{
+		"plain":                {},
+		"from a fresh thread":  {Umask: &umask},
+		"held while it starts": {Rlimits: []Rlimit{core}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachTreeMode(t, func(t *testing.T, s *Spawner) {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				const late = 3_000_000
+				if err := unix.Prctl(unix.PR_SET_TIMERSLACK, late, 0, 0, 0); err != nil {
+					t.Fatal(err)
+				}
+				asked := command(t, "cat", "/proc/self/timerslack_ns")
+				asked.Umask, asked.Rlimits = cmd.Umask, cmd.Rlimits
+				if got := output(t, s, asked); got != string(main) {
+					t.Errorf("the child has %s, want %s", strings.TrimSpace(got), main)
+				}
+			})
+		})
+	}
 }
 
 func TestNoDescriptorLeaks(t *testing.T) {

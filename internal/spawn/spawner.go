@@ -39,6 +39,7 @@ type Spawner struct {
 	null     *os.File
 	self     identity
 	umask    uint32 // guestd's own
+	slack    timerSlack
 	oomScore ownOOMScore
 	cgroups  *cgroupParent // nil without a usable cgroup v2 mount
 	audit    bool          // audit sessions can be given
@@ -80,6 +81,7 @@ func New(cfg Config) (*Spawner, error) {
 	if s.oomScore, err = openOwnOOMScore(); err != nil {
 		return nil, fmt.Errorf("reading what children inherit: %w", err)
 	}
+	s.slack = ownTimerSlack()
 	if s.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, errors.Join(err, s.oomScore.file.Close())
 	}

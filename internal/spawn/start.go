@@ -150,6 +150,9 @@ func (l *launch) forkOnce(path string, args []string) error {
 	if l.spawner.audit && l.cgroup == nil && !l.cmd.Forks {
 		l.audit = newAuditSession(l.cmd.Account.UID)
 	}
+	runtime.LockOSThread() // from which the child inherits
+	defer runtime.UnlockOSThread()
+	l.spawner.slack.restore()
 	if l.sys.Ptrace {
 		if err := l.blockSignals(); err != nil {
 			return err

@@ -26,9 +26,7 @@ func forkExec(path string, args []string, attr *syscall.ProcAttr) (pid int, err 
 	if err != nil {
 		return 0, err
 	}
-	runtime.LockOSThread() // whose signal mask changes for a moment
 	result := vfork(&c.clone, unsafe.Sizeof(c.clone), &c.steps[0], uintptr(len(c.steps)), &c.masks, &c.failed)
-	runtime.UnlockOSThread()
 	runtime.KeepAlive(c) // what its steps point to
 	runtime.KeepAlive(attr)
 	if errno := -int(result); errno > 0 {

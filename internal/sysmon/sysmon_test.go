@@ -1,0 +1,71 @@
+package sysmon
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"guestd.internal/test/need"
+)
+
+// The thread that gets the slack is the one that does what sysmon does: it sleeps by
+// nanosleep nearly all of the time while a goroutine runs.
+func TestCalmFindsSysmon(t *testing.T) {
+	const slack = 1_234_567 * time.Nanosecond
+	err := Calm(slack)
+	if errors.Is(err, fs.ErrPermission) {
+		need.Skip(t, "to change a thread's timer slack needs CAP_SYS_NICE; try: sudo go test")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calm []string
+	for _, thread := range threads(t) {
+		if read(t, filepath.Join("/proc", thread, "timerslack_ns")) == strconv.Itoa(int(slack)) {
+			calm = append(calm, thread)
+		}
+	}
+	if len(calm) == 0 {
+		t.Fatal("no thread has the slack")
+	}
+	const looks = 1000
+	asleep := 0
+	for range looks { // this goroutine runs all the time, and so sysmon has no long rest
+		call, _, _ := strings.Cut(read(t, "/proc/self/task/"+calm[0]+"/syscall"), " ")
+		if call == strconv.Itoa(unix.SYS_NANOSLEEP) {
+			asleep++
+		}
+	}
+	if asleep < looks/2 {
+		t.Errorf("thread %s sleeps %d times of %d: it is not sysmon", calm[0], asleep, looks)
+	}
+}
+
+// threads returns the thread ids of this process.
+func threads(t *testing.T) []string {
+	t.Helper()
+	tasks, err := filepath.Glob("/proc/self/task/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, task := range tasks {
+		tasks[i] = filepath.Base(task)
+	}
+	return tasks
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
