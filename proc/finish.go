@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -37,7 +38,10 @@ func (p *Process) superviseHere(patience time.Duration) {
 		p.reap() // with many commands a goroutine for each costs more than it saves the caller
 		return
 	}
-	go p.reap() // first the caller tells of the end
+	go func() {
+		runtime.Gosched() // first the caller tells of the end, also where one processor runs all
+		p.reap()
+	}()
 }
 
 // nobodyLeft says whether reap has nobody to wait for, once the leader has ended.
