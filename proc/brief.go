@@ -28,28 +28,41 @@ const (
 	outputPatience = 500 * time.Microsecond
 	// briefOutput is how much output, in bytes, gets its own goroutine.
 	briefOutput = 64 << 10
-	// idleSets is how many epoll instances a table keeps for the next commands. More are
-	// opened where more commands are watched at once.
-	idleSets = 4
 )
 
 // watchBriefly reads the pipes until the leader has ended, and says whether it has. It
-// gives up when patience is over, and afterOutput once there was output.
+// gives up when patience is over, and afterOutput once there was output. The next call goes
+// on where the last gave up; after the last there is to be stopWatch.
 func (p *Process) watchBriefly(patience, afterOutput time.Duration) (ended bool) {
-	set, err := p.table.takeSet()
-	if err != nil {
-		return false // no descriptor is left
+	w := p.brief
+	if w == nil {
+		set, err := p.table.takeSet()
+		if err != nil {
+			return false // no descriptor is left
+		}
+		w = &watch{process: p, set: set}
+		if err := w.begin(); err != nil {
+			w.end()
+			return false
+		}
+		p.brief = w
 	}
-	w := &watch{process: p, set: set, deadline: time.Now().Add(patience), afterOutput: afterOutput}
-	if !w.sawAll() {
-		w.end()
+	w.deadline, w.afterOutput = time.Now().Add(patience), afterOutput
+	if w.set.SetDeadline(w.deadline) != nil || !w.sawAll() {
 		return false
 	}
-	p.brief = w
 	if !p.allOver() {
 		w.end() // their descriptors are about to be closed, or watched by somebody else
 	}
 	return true
+}
+
+// stopWatch ends a watch that has not seen the leader's end.
+func (p *Process) stopWatch() {
+	if p.brief != nil {
+		p.brief.end()
+		p.brief = nil
+	}
 }
 
 // watch is a brief wait for a leader and its pipes.
@@ -64,9 +77,6 @@ type watch struct {
 
 // sawAll waits, and says whether the leader has ended.
 func (w *watch) sawAll() bool {
-	if err := w.begin(); err != nil {
-		return false
-	}
 	for w.total < briefOutput {
 		ready, err := w.set.Wait()
 		if err != nil {
@@ -90,27 +100,38 @@ func (w *watch) begin() (err error) {
 		return err
 	}
 	for _, out := range w.process.outputs {
-		if out.over {
-			continue
-		}
 		if err := w.set.Add(out.pump.FD()); err != nil {
 			return err
 		}
+		out.watched = true
 	}
-	return w.set.SetDeadline(w.deadline)
+	return nil
 }
 
-// end takes it all out again. It does nothing the second time.
+// end takes it all out again, and gives the set back. It does nothing the second time.
 func (w *watch) end() {
 	if w.set == nil {
 		return
 	}
+	if !w.process.table.wantsSet() {
+		w.process.table.dropSet(w.set)
+		w.set = nil
+		return
+	}
 	w.set.Remove(w.leader)
 	for _, out := range w.process.outputs {
-		w.set.Remove(out.pump.FD())
+		w.forget(out)
 	}
 	w.process.table.putSet(w.set)
 	w.set = nil
+}
+
+// forget takes an output out of the set.
+func (w *watch) forget(out *output) {
+	if out.watched {
+		w.set.Remove(out.pump.FD())
+		out.watched = false
+	}
 }
 
 // sawEnd says whether the leader has ended, and notes the pipes that have ended with it.
@@ -144,7 +165,7 @@ func (w *watch) read(out *output) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		out.over = true
-		w.set.Remove(out.pump.FD()) // it would be ready all the time
+		w.forget(out) // it would be ready all the time
 	case err != nil && !errors.Is(err, syscall.EAGAIN):
 		return err
 	}
@@ -166,61 +187,11 @@ func (p *Process) allOver() bool {
 	return !slices.ContainsFunc(p.outputs, func(out *output) bool { return !out.over })
 }
 
-// openSets opens those that are kept, so that a table has as many descriptors before its
-// first command as after it. What cannot be opened is tried again when it is needed.
-func (t *Table) openSets() {
-	for range idleSets {
-		if set, err := epoll.New(); err == nil {
-			t.sets = append(t.sets, set)
-		}
-	}
-}
-
-// takeSet returns an empty epoll instance, for putSet.
-func (t *Table) takeSet() (*epoll.Set, error) {
-	t.mu.Lock()
-	t.watched++
-	if last := len(t.sets) - 1; last >= 0 {
-		set := t.sets[last]
-		t.sets = t.sets[:last]
-		t.mu.Unlock()
-		return set, nil
-	}
-	t.mu.Unlock()
-	set, err := epoll.New()
-	if err != nil {
-		t.mu.Lock()
-		t.watched--
-		t.mu.Unlock()
-	}
-	return set, err
-}
-
 // isCrowded says whether other commands are being watched at the moment.
 func (t *Table) isCrowded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.watched > 1 // the caller's own counts
-}
-
-// putSet keeps it for another command, or closes it.
-func (t *Table) putSet(set *epoll.Set) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.watched--
-	if t.closed || len(t.sets) == idleSets {
-		set.Close()
-		return
-	}
-	t.sets = append(t.sets, set)
-}
-
-// closeSets closes those that are kept; mu is held.
-func (t *Table) closeSets() {
-	for _, set := range t.sets {
-		set.Close()
-	}
-	t.sets = nil
 }
 
 // startPumps gives each stream a goroutine.

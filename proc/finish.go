@@ -18,6 +18,7 @@ const masterLinger = 10 * time.Minute
 // is the process's own goroutine.
 func (p *Process) supervise() {
 	if p.terminal != nil || !p.watchBriefly(briefTime, briefTime) {
+		p.stopWatch()
 		p.startPumps()
 	}
 	p.child.Await()

@@ -26,7 +26,10 @@ type output struct {
 	stream Stream
 	log    *outlog.Log
 	pump   *outlog.Pump
-	over   bool // whoever watches the process briefly has seen the end of it
+
+	// Of whoever watches the process briefly.
+	watched bool // it is in his set
+	over    bool // he has seen the end of it
 }
 
 // Process is one command, running or ended. All methods may be called from
@@ -48,7 +51,7 @@ type Process struct {
 	exited    chan struct{} // closed when the exit is recorded
 	settled   chan struct{} // closed when all exit marks are set as well
 	unsettled atomic.Int32  // what settled still waits for
-	brief     *watch        // that the leader ended in; nil where it went on for longer. The supervisor's own
+	brief     *watch        // in which the leader ends; nil once it goes on for longer. The supervisor's own
 	forgotten chan struct{} // closed when the table lists it no more
 	done      chan struct{} // closed when its goroutines have ended
 
