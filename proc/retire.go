@@ -80,8 +80,16 @@ func (t *Table) armExpiry(now time.Time) {
 
 const (
 	// gatherTime is how long processes gather whose goroutines have ended: giving back
-	// what they had is not to get into the way of the next start.
-	gatherTime = 25 * time.Millisecond
+	// what they had is not to get into the way of the next start. It is done for
+	// portion of them at a time, every portionDelay, since a call that comes meanwhile has
+	// to wait.
+	gatherTime   = 25 * time.Millisecond
+	portion      = 16
+	portionDelay = 5 * time.Millisecond
+	// crowd is how many commands at a time are not to be disturbed that way, unless
+	// mostGathered have gathered.
+	crowd        = 16
+	mostGathered = 256
 	// expireShare: one in so many of those that are kept makes room at a time.
 	expireShare = 32
 	// minStrayInterval is how often strays are looked for: trees that go on after
@@ -106,10 +114,21 @@ func (t *Table) finish(p *Process) {
 // releaseGathered gives back what processes have had that have gathered.
 func (t *Table) releaseGathered() {
 	t.mu.Lock()
-	gathered := t.gathered
-	t.gathered, t.gather = nil, nil
+	if t.watched >= crowd && len(t.gathered) < mostGathered && !t.closed {
+		t.gather.Reset(gatherTime)
+		t.mu.Unlock()
+		return
+	}
+	count := min(portion, len(t.gathered))
+	now := slices.Clone(t.gathered[:count])
+	t.gathered = slices.Delete(t.gathered, 0, count)
+	if len(t.gathered) > 0 && !t.closed {
+		t.gather.Reset(portionDelay)
+	} else {
+		t.gather = nil
+	}
 	t.mu.Unlock()
-	t.release(gathered)
+	t.release(now)
 }
 
 // releaseStrays gives back what strays have had that have ended by now.

@@ -35,17 +35,21 @@ type cgroupParent struct {
 	mu       sync.Mutex
 	number   uint64               // of folders made so far
 	released map[*cgroup]struct{} // to be removed, once they are empty
-	armed    bool                 // tidy runs
+	created  time.Time            // when a folder was last given away
+	demand   demand               // for folders
+	alarm    time.Time            // when tidy runs out; zero when it does not run
 	closed   bool                 // no folder is made any more
 }
 
 const (
-	// readyCgroups is how many folders are made in advance, and refillBelow how few
-	// may be left of them before that is done at once.
-	readyCgroups = 16
-	refillBelow  = 2
-	// tidyDelay is how long folders gather that are to be made and removed.
-	tidyDelay = 20 * time.Millisecond
+	// refillBelow is how few folders may be left when some are made at once.
+	refillBelow = 2
+	// tidyDelay is for how long nothing is to have been started when folders are made and
+	// removed otherwise: portion at a time, every portionDelay, since a call that comes
+	// meanwhile has to wait.
+	tidyDelay    = 20 * time.Millisecond
+	portion      = 16
+	portionDelay = 5 * time.Millisecond
 	// lingerInterval is how often folders of released trees that still have processes
 	// are tried again.
 	lingerInterval = time.Second
@@ -53,7 +57,7 @@ const (
 
 // start starts the goroutine of a parent that is ready for use.
 func (p *cgroupParent) start() {
-	p.ready = make(chan *cgroup, readyCgroups)
+	p.ready = make(chan *cgroup, mostReady)
 	p.released = make(map[*cgroup]struct{})
 	p.quit = make(chan struct{})
 	p.tidy = time.NewTimer(time.Hour)
@@ -69,24 +73,67 @@ func (p *cgroupParent) run() {
 		case <-p.quit:
 			return
 		}
-		p.mu.Lock()
-		p.armed = false
-		p.mu.Unlock()
-		p.removeReleased()
-		for len(p.ready) < cap(p.ready) {
-			g, err := p.make()
-			if err != nil {
-				break // create meets it, too, and tells it
-			}
-			p.ready <- g // never blocks: this goroutine alone sends
+		target, now := p.due()
+		if now == 0 {
+			continue
 		}
+		p.removeReleased()
+		if p.makeReady(min(target, len(p.ready)+now)) {
+			p.removeReady(max(target, len(p.ready)-now))
+			p.armNext(target)
+		}
+	}
+}
+
+// due says how many folders are to be ready in the end, and how many may be made or
+// removed now: none while starts go on that still have some.
+func (p *cgroupParent) due() (target, now int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.alarm = time.Time{}
+	switch {
+	case len(p.ready) < refillBelow:
+		p.demand.rise(time.Now())
+		p.arm(tidyDelay) // for the others
+		return portion, portion
+	case time.Since(p.created) < tidyDelay:
+		p.arm(tidyDelay)
+		return 0, 0
+	default:
+		return p.demand.at(time.Now()), portion
+	}
+}
+
+// makeReady makes folders until so many are ready, and says whether it could. It belongs
+// to run, which alone adds to them.
+func (p *cgroupParent) makeReady(want int) bool {
+	for len(p.ready) < want {
+		g, err := p.make()
+		if err != nil {
+			return false // create meets it, too, and tells it
+		}
+		p.ready <- g
+	}
+	return true
+}
+
+// armNext has the goroutine go on, or look again when the demand may have fallen.
+func (p *cgroupParent) armNext(target int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case len(p.ready) != target:
+		p.arm(portionDelay)
+	case target > fewestReady:
+		p.arm(demandTime)
 	}
 }
 
 // arm makes the goroutine run within delay; mu is held.
 func (p *cgroupParent) arm(delay time.Duration) {
-	if !p.armed || delay == 0 {
-		p.armed = true
+	alarm := time.Now().Add(delay)
+	if p.alarm.IsZero() || alarm.Before(p.alarm) {
+		p.alarm = alarm
 		p.tidy.Reset(delay)
 	}
 }
@@ -106,6 +153,7 @@ func (p *cgroupParent) create() (g *cgroup, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.created = time.Now()
 	p.arm(delay)
 	return g, nil
 }
@@ -161,9 +209,9 @@ func (p *cgroupParent) removeReleased() {
 	p.arm(lingerInterval)
 }
 
-// removeReady removes the folders that were made in advance.
-func (p *cgroupParent) removeReady() {
-	for {
+// removeReady removes folders that were made in advance, until so many are left.
+func (p *cgroupParent) removeReady(want int) {
+	for len(p.ready) > want {
 		select {
 		case g := <-p.ready:
 			g.remove()
@@ -182,7 +230,7 @@ func (p *cgroupParent) close(deadline time.Time) error {
 	close(p.quit)
 	p.ended.Wait()
 	p.tidy.Stop()
-	p.removeReady()
+	p.removeReady(0)
 	p.mu.Lock()
 	lingering := slices.Collect(maps.Keys(p.released))
 	p.mu.Unlock()

@@ -202,12 +202,12 @@ func TestFeaturesAreWhatIsThere(t *testing.T) {
 	})
 }
 
-// Each tree has a cgroup that nothing was in before, and what is made in advance is
-// bounded.
+// Each tree has a cgroup that nothing was in before, and what is made in advance follows
+// the demand.
 func TestCgroupsAreMadeInAdvanceAndUsedOnce(t *testing.T) {
 	s := cgroupSpawner(t)
 	seen := make(map[string]bool)
-	for range 4 * readyCgroups {
+	for range 2 * mostReady {
 		c := start(t, s, command(t, "true"))
 		if seen[c.cgroup.path] {
 			t.Fatalf("%s was used twice", c.cgroup.path)
@@ -216,11 +216,24 @@ func TestCgroupsAreMadeInAdvanceAndUsedOnce(t *testing.T) {
 		<-c.Done()
 		c.Release()
 	}
-	await(t, "folders made in advance", func() bool { return len(s.cgroups.ready) == readyCgroups })
-	awaitNoTrees(t, s)
-	if n := len(subfolders(s.cgroups.path)); n != readyCgroups {
-		t.Errorf("%d folders, want %d", n, readyCgroups)
+	expectReady := func(want int) {
+		t.Helper()
+		await(t, fmt.Sprint(want, " folders made in advance"), func() bool { return len(s.cgroups.ready) == want })
+		awaitNoTrees(t, s)
+		if n := len(subfolders(s.cgroups.path)); n != want {
+			t.Errorf("%d folders, want %d", n, want)
+		}
 	}
+	demandIs := func(d demand) {
+		s.cgroups.mu.Lock()
+		s.cgroups.demand = d
+		s.cgroups.arm(0)
+		s.cgroups.mu.Unlock()
+	}
+	demandIs(demand{mostReady, time.Now()})
+	expectReady(mostReady)
+	demandIs(demand{mostReady, time.Now().Add(-demandTime)})
+	expectReady(fewestReady)
 }
 
 func TestGuestdIsInNoneOfItsCgroups(t *testing.T) {
