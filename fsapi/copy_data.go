@@ -75,7 +75,7 @@ func copyRange(ctx context.Context, in, out int, from, to int64) (int64, error) 
 				from += int64(n)
 				continue
 			}
-			if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+			if isFull(err) {
 				return from, err
 			}
 			// Between file systems, or at what calls itself empty, as /proc's
@@ -93,6 +93,9 @@ func copyRange(ctx context.Context, in, out int, from, to int64) (int64, error) 
 	}
 	return from, nil
 }
+
+// isFull says whether there was no room for what was written, or none for this user.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 func writeAt(fd int, p []byte, offset int64) error {
 	for len(p) > 0 {

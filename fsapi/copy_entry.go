@@ -24,6 +24,9 @@ func (c *copier) copyFile(e copyEntry) error {
 	}
 	defer file.close()
 	if err := copyContents(c.ctx, in, file.fd); err != nil {
+		if isFull(err) {
+			return c.destinationError(e, err) // the source needs no room
+		}
 		return err
 	}
 	if err = c.finish(in, file.fd, info); err == nil {

@@ -279,7 +279,12 @@ func TestCopyOntoAFullDisk(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		f.namedTemp = named
 		for _, dst := range []string{"/file", "/new"} {
-			wantErr(t, dst, f.copyErr("big", there+dst, CopyOptions{}), ErrNoSpace)
+			err := f.copyErr("big", there+dst, CopyOptions{})
+			wantErr(t, dst, err, ErrNoSpace)
+			var where *PathError
+			if !errors.As(err, &where) || where.Path != there+dst {
+				t.Errorf("%v, want it to name %s", err, there+dst)
+			}
 			f.wantContent(there+"/file", "old and whole")
 			f.wantNames(there, "file")
 		}

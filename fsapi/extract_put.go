@@ -35,8 +35,7 @@ func (x *extractor) put(b *extractBatch) error {
 
 // fatal says whether a failure is the whole call's.
 func (x *extractor) fatal(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) ||
-		x.opts.NoReplace && errors.Is(err, unix.EEXIST) || x.ctx.Err() != nil
+	return isFull(err) || x.opts.NoReplace && errors.Is(err, unix.EEXIST) || x.ctx.Err() != nil
 }
 
 func (x *extractor) putItem(item *extractItem) error {

@@ -44,10 +44,22 @@ func (a *app) catFile(ctx context.Context, c *client.Client, path, user string) 
 		return err
 	}
 	defer r.Close()
-	if _, err := io.Copy(a.stdout, r); err != nil {
+	out := &notingWriter{to: a.stdout}
+	if _, err := io.Copy(out, r); err != nil && out.err == nil {
 		return fmt.Errorf("reading %s: %w", quoted(path), err)
 	}
-	return nil
+	return out.err
+}
+
+// notingWriter keeps the error of a write, which io.Copy does not tell from that of a read.
+type notingWriter struct {
+	to  io.Writer
+	err error
+}
+
+func (w *notingWriter) Write(p []byte) (n int, err error) {
+	n, w.err = w.to.Write(p)
+	return n, w.err
 }
 
 // isDevice tells whether guestd wants to know how much to read, as it does of what may have no end.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -138,6 +139,11 @@ func TestMkdirAndWriteFlags(t *testing.T) {
 	g.run(t, "x", "write", "--mode", "600", at("p/q/file")).want(t, 0, "", "")
 	g.run(t, "y", "write", "-a", at("p/q/file")).want(t, 0, "", "")
 	g.run(t, "", "cat", at("p/q/file"), at("p"), at("p/q/file")).want(t, 125, "xyxy", "is a directory")
+	full := exec.Command("sh", "-c", `exec "$@" >/dev/full`, "sh", filepath.Join(bin, "guestctl"), "cat", at("p/q/file"))
+	full.Env = append(os.Environ(), envTarget+"="+g.target)
+	if out, err := full.CombinedOutput(); err == nil || string(out) != "guestctl: write \"/dev/stdout\": no space left on device\n" {
+		t.Errorf("cat onto a full disk: %q, %v", out, err)
+	}
 	for name, want := range map[string]os.FileMode{
 		"a": os.ModeDir | os.ModeSetgid | 0o750, "b": os.ModeDir | os.ModeSetgid | 0o750, "c/d": os.ModeDir | 0o700,
 		"c": os.ModeDir | 0o755, "p/q/file": 0o600,
