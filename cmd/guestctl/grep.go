@@ -25,6 +25,7 @@ type grepFlags struct {
 	numbers, list, count         bool
 	quiet, withName, withoutName bool
 	around                       int
+	groups                       bool // lines that are not adjacent are kept apart, also where -A is 0
 	recursive, extended          bool
 }
 
@@ -110,6 +111,7 @@ func (f *grepFlags) prepare(patterns []string, given func(string) bool) error {
 	f.Pattern = &pattern
 	f.MaxMatchesPerFile = uint64(max(f.maxCount, 0))
 	f.Binary = true
+	f.groups = given("before-context") || given("after-context") || given("context")
 	if !given("before-context") {
 		f.Before = f.around
 	}

@@ -75,7 +75,7 @@ func (p *grepPrinter) lines(m *client.SearchMatch) error {
 		first = m.Before[0].Number
 	}
 	apart := p.last == 0 || first != p.last+1
-	if p.printed && apart && p.flags.Before+p.flags.After > 0 {
+	if p.printed && apart && p.flags.groups {
 		if err := p.line(p.colour(colourMark, "--")); err != nil {
 			return err
 		}

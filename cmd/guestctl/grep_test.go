@@ -58,6 +58,7 @@ func TestGrep(t *testing.T) {
 		{"-v three D/bin", 0, "Binary file D/bin matches|"},
 		{"-m0 two D/a.txt D/nothing", 1, ""},
 		{"-m -1 -c two D/a.txt", 0, "3|"},
+		{"-n -A0 [ox]$ D/a.txt", 0, "2:two|--|4:Two and two|5:x|"},
 		{"-q two D", 0, ""},
 		{"nothing D", 1, ""},
 	} {
