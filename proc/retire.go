@@ -87,7 +87,7 @@ const (
 	portion      = 16
 	portionDelay = 5 * time.Millisecond
 	// crowd is how many commands at a time are not to be disturbed that way, unless
-	// mostGathered have gathered.
+	// mostGathered have gathered. That is also how many are left at most.
 	crowd        = 16
 	mostGathered = 256
 	// expireShare: one in so many of those that are kept makes room at a time.
@@ -119,7 +119,7 @@ func (t *Table) releaseGathered() {
 		t.mu.Unlock()
 		return
 	}
-	count := min(portion, len(t.gathered))
+	count := min(max(portion, len(t.gathered)-mostGathered), len(t.gathered))
 	now := slices.Clone(t.gathered[:count])
 	t.gathered = slices.Delete(t.gathered, 0, count)
 	if len(t.gathered) > 0 && !t.closed {

@@ -10,7 +10,7 @@
 //
 // [Calm] gives that thread a longer timer slack (prctl(2), "PR_SET_TIMERSLACK"), and so
 // the kernel lets it sleep on. The price: a goroutine that waits while all processors are
-// in system calls may do so for that much longer.
+// in system calls may do so for that much longer, or twice that.
 //
 // Threads that sysmon starts inherit the slack, and so would the processes that are
 // started from these: package spawn gives them the main thread's.
