@@ -98,7 +98,8 @@ type bench struct {
 type scale struct {
 	execs, commands       int // rounds of one exec, of one guestctl
 	streams, copies       int // rounds of moving size bytes
-	crowd, crowds         int // execs at once, rounds of that
+	crowd, crowds         int // execs at once, rounds of that with one daemon
+	daemons               int // that do so
 	listed, lists         int // processes to list, rounds of that
 	executions, prints    int
 	contexts, alive       int // rounds of a new context, kernels at once
@@ -108,10 +109,10 @@ type scale struct {
 }
 
 var (
-	fullScale = scale{execs: 400, commands: 40, streams: 5, copies: 5, crowd: 100, crowds: 25, listed: 1000, lists: 40,
+	fullScale = scale{execs: 400, commands: 40, streams: 5, copies: 5, crowd: 100, crowds: 12, daemons: 4, listed: 1000, lists: 40,
 		executions: 200, prints: 3, contexts: 8, alive: 6, starts: 20, stats: 3000, entries: 100_000, folderRounds: 7,
 		treeFiles: 10_000, treeRounds: 7}
-	quickScale = scale{execs: 3, commands: 2, streams: 1, copies: 1, crowd: 5, crowds: 1, listed: 5, lists: 2,
+	quickScale = scale{execs: 3, commands: 2, streams: 1, copies: 1, crowd: 5, crowds: 1, daemons: 1, listed: 5, lists: 2,
 		executions: 2, prints: 1, contexts: 1, alive: 2, starts: 2, stats: 3, entries: 300, folderRounds: 1,
 		treeFiles: 150, treeRounds: 1}
 )
