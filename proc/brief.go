@@ -19,9 +19,10 @@ import (
 // and only what goes on for longer, or writes a lot, gets goroutines for its pipes.
 
 const (
-	// briefTime is for how long a supervisor waits that way, or whoever wants the outcome
-	// only.
+	// briefTime is for how long a supervisor waits that way.
 	briefTime = time.Second
+	// capturePatience is for how long whoever wants the outcome only does so himself.
+	capturePatience = 50 * time.Millisecond
 	// startPatience is for how long Exec keeps its caller waiting for a command that may
 	// be over by then, and outputPatience once it has written something.
 	startPatience  = 3 * time.Millisecond

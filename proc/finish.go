@@ -17,23 +17,34 @@ const masterLinger = 10 * time.Minute
 // supervise records the leader's end and collects all that the process has. It
 // is the process's own goroutine.
 func (p *Process) supervise() {
-	if p.terminal != nil || !p.watchBriefly(briefTime, briefTime) {
+	if p.terminal != nil || !p.endsBriefly(briefTime, briefTime) {
 		p.stopWatch()
 		p.startPumps()
+		p.child.Await()
 	}
-	p.child.Await()
 	p.leaderEnded()
 	p.reap()
+}
+
+// endsBriefly watches the process, and says whether its leader's end is recorded.
+func (p *Process) endsBriefly(patience, afterOutput time.Duration) bool {
+	if !p.watchBriefly(patience, afterOutput) {
+		return false
+	}
+	if !p.child.AwaitNow() {
+		p.stopWatch() // a tracer keeps the end to itself, for as long as it likes
+		return false
+	}
+	return true
 }
 
 // superviseHere does the same in the goroutine that has started the process, as far as
 // it takes no longer than patience. What is left is for the process's own goroutine.
 func (p *Process) superviseHere(patience time.Duration) {
-	if p.terminal != nil || p.input != nil || !p.watchBriefly(patience, outputPatience) {
+	if p.terminal != nil || p.input != nil || !p.endsBriefly(patience, outputPatience) {
 		go p.supervise()
 		return
 	}
-	p.child.Await()
 	p.leaderEnded()
 	if p.nobodyLeft() && p.table.isCrowded() {
 		p.reap() // with many commands a goroutine for each costs more than it saves the caller

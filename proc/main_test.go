@@ -19,6 +19,13 @@ import (
 var spawner *spawn.Spawner
 
 func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		if err := playRole(role); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goroutines, descriptors := runtime.NumGoroutine(), countDescriptors()
 	var err error
 	if spawner, err = spawn.New(spawn.Config{}); err != nil {

@@ -50,7 +50,7 @@ func (t *Table) start(ctx context.Context, spec Spec, capture *captureOptions, a
 	l.run()
 	switch {
 	case capture != nil:
-		l.process.superviseHere(briefTime)
+		l.process.superviseHere(capturePatience)
 	case attach != nil:
 		l.process.superviseHere(startPatience)
 	default:

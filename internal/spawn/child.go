@@ -111,6 +111,19 @@ func (c *Child) Await() {
 	}
 }
 
+// AwaitNow is Await that does not wait, and says whether there was an end to record. There
+// may be none although Watch's descriptor is ready: the end of a leader that is traced is
+// its tracer's to know, until that lets go of it. Then Await is still to be called.
+func (c *Child) AwaitNow() bool {
+	usage := new(unix.Rusage)
+	info, err := c.lookForEnd(usage)
+	if err != nil || info.Signo == 0 {
+		return false
+	}
+	c.finish(newStatus(info, usage))
+	return true
+}
+
 // Reap collects the leader that Await has waited for.
 func (c *Child) Reap() {
 	defer c.spawner.running.Done()
@@ -162,21 +175,28 @@ func (c *Child) Watch(set *epoll.Set) (fd int, err error) {
 	return fd, err
 }
 
-// awaitEnd blocks until the leader has ended, and leaves it a zombie: collecting that takes
+// endOnly is waitid's options for the leader's end. It stays a zombie: collecting that takes
 // the kernel longer than telling how it ended.
-func (c *Child) awaitEnd(usage *unix.Rusage) (info *siginfo, err error) {
-	const options = unix.WEXITED | unix.WNOWAIT
-	look := func(fd int) error {
-		info, err = waitid(fd, options|unix.WNOHANG, usage)
+const endOnly = unix.WEXITED | unix.WNOWAIT
+
+// lookForEnd says how the leader has ended, if it has: else Signo is 0.
+func (c *Child) lookForEnd(usage *unix.Rusage) (info *siginfo, err error) {
+	err = pidfdControl(c.pidfd, func(fd int) error {
+		info, err = waitid(fd, endOnly|unix.WNOHANG, usage)
 		return err
-	}
-	if err := pidfdControl(c.pidfd, look); err != nil || info.Signo != 0 {
+	})
+	return info, err
+}
+
+// awaitEnd blocks until the leader has ended.
+func (c *Child) awaitEnd(usage *unix.Rusage) (info *siginfo, err error) {
+	if info, err := c.lookForEnd(usage); err != nil || info.Signo != 0 {
 		return info, err
 	}
 	waiter, err := c.pollable()
-	if err != nil { // no descriptor is left: then a thread has to wait
+	if err != nil { // no descriptor is left, or no watch: then a thread has to wait
 		err = pidfdControl(c.pidfd, func(fd int) error {
-			info, err = waitid(fd, options, usage)
+			info, err = waitid(fd, endOnly, usage)
 			return err
 		})
 		return info, err
@@ -186,8 +206,9 @@ func (c *Child) awaitEnd(usage *unix.Rusage) (info *siginfo, err error) {
 	if err != nil {
 		return nil, err
 	}
-	readErr := conn.Read(func(fd uintptr) bool {
-		return look(int(fd)) != nil || info.Signo != 0
+	readErr := conn.Read(func(uintptr) bool {
+		info, err = c.lookForEnd(usage)
+		return err != nil || info.Signo != 0
 	})
 	return info, errors.Join(err, readErr)
 }
@@ -207,7 +228,12 @@ func (c *Child) pollable() (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing to wait for a process: %w", err)
 	}
-	return os.NewFile(uintptr(fd), "pidfd"), nil
+	waiter := os.NewFile(uintptr(fd), "pidfd")
+	if err := waiter.SetReadDeadline(time.Time{}); err != nil { // os.ErrNoDeadline: fs.epoll.max_user_watches is reached
+		waiter.Close()
+		return nil, fmt.Errorf("preparing to wait for a process: %w", err)
+	}
+	return waiter, nil
 }
 
 // Signal sends sig to the leader or to every process of the tree that can be
