@@ -190,7 +190,9 @@ func (a *Agent) Serve(ctx context.Context) error {
 		a.log.Error("shutting down", "cause", err)
 	}
 	err = errors.Join(err, a.Shutdown(context.WithoutCancel(ctx)))
-	serving.Wait()
+	if !a.shutdown.gaveUp {
+		serving.Wait()
+	}
 	return err
 }
 

@@ -25,8 +25,9 @@ const (
 type shutdown struct {
 	once   sync.Once
 	begun  chan struct{} // closed when it begins
-	done   chan struct{} // closed when all is over; err is then set
+	done   chan struct{} // closed when all is over; err and gaveUp are then set
 	err    error
+	gaveUp bool            // not everything has ended; set with err
 	hurry  context.Context // ends when there is to be no more waiting
 	rushed context.CancelCauseFunc
 }
@@ -84,8 +85,17 @@ func (a *Agent) boundShutdown(drained <-chan struct{}, drain time.Duration) erro
 	case err := <-result:
 		return err
 	case <-time.After(MaxShutdown):
+		a.abandon()
 		return fmt.Errorf("not everything has ended within %v", MaxShutdown)
 	}
+}
+
+// abandon lets go of what a shutdown has not got to: whoever waits for guestd's end is not
+// to wait for that, too. It waits for nothing itself.
+func (a *Agent) abandon() {
+	a.shutdown.gaveUp = true
+	a.spawner.Kill()
+	go a.server.Stop()
 }
 
 // runShutdown is everything after new work is refused.
@@ -111,6 +121,7 @@ func waitFor(ctx context.Context, done <-chan struct{}, limit time.Duration) {
 
 // closeWork ends processes and kernels, side by side: SIGTERM, then SIGKILL.
 func (a *Agent) closeWork(ctx context.Context) error {
+	defer context.AfterFunc(ctx, a.spawner.KillStarts)() // what both may be waiting for
 	var both sync.WaitGroup
 	var processes, contexts error
 	both.Go(func() { processes = a.processes.Close(ctx) })

@@ -173,8 +173,12 @@ func (t *Table) alive() []*Process {
 	return list
 }
 
-// closeWait is how long Close waits for what has been killed.
-const closeWait = 2 * time.Second
+const (
+	// closeWait is how long Close waits for what has been killed.
+	closeWait = 2 * time.Second
+	// lastStarts is how long starts in progress get when all else is to end at once.
+	lastStarts = 100 * time.Millisecond
+)
 
 // errSurvives is why Close leaves a process alone.
 var errSurvives = errors.New("it survives SIGKILL")
@@ -194,15 +198,9 @@ func (t *Table) Close(ctx context.Context) error {
 		}
 	}
 	t.mu.Unlock()
-	t.starting.Wait()
-
-	processes := t.alive()
-	for _, p := range processes {
-		p.terminate()
-		if p.hasEnded() {
-			_ = p.child.Signal(syscall.SIGTERM, spawn.Tree) // its background children
-		}
-	}
+	running := t.terminateAll(nil)
+	err := t.awaitStarts(ctx)
+	processes := t.terminateAll(running) // and what has been starting
 	t.awaitTermination(ctx, processes)
 	t.killOnce.Do(func() { close(t.killNow) })
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), closeWait, errSurvives)
@@ -215,9 +213,49 @@ func (t *Table) Close(ctx context.Context) error {
 		}
 	}
 	if left > 0 {
-		return fmt.Errorf("%d processes survive SIGKILL", left)
+		err = errors.Join(err, fmt.Errorf("%d processes survive SIGKILL", left))
 	}
-	return nil
+	return err
+}
+
+// terminateAll begins to end every tree of which something is left, but for those of known
+// processes, and returns the processes of all.
+func (t *Table) terminateAll(known []*Process) []*Process {
+	processes := t.alive()
+	for _, p := range processes {
+		if slices.Contains(known, p) {
+			continue
+		}
+		p.terminate()
+		if p.hasEnded() {
+			_ = p.child.Signal(syscall.SIGTERM, spawn.Tree) // its background children
+		}
+	}
+	return processes
+}
+
+// awaitStarts waits for the starts in progress. Those that are left a moment after the
+// context's end are killed: somebody may be holding them.
+func (t *Table) awaitStarts(ctx context.Context) error {
+	over := make(chan struct{})
+	go func() { // ends with the last start, which may be after an unsuccessful Close
+		t.starting.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+	}
+	for _, patience := range []time.Duration{lastStarts, closeWait} {
+		select {
+		case <-over:
+			return nil
+		case <-time.After(patience):
+			t.spawner.KillStarts()
+		}
+	}
+	return errors.New("starts in progress do not end")
 }
 
 // awaitTermination waits until every termination is through, and the streams of

@@ -94,8 +94,7 @@ func (p *cgroupParent) due() (target, now int) {
 	switch {
 	case len(p.ready) < refillBelow:
 		p.demand.rise(time.Now())
-		p.arm(tidyDelay) // for the others
-		return portion, portion
+		return p.demand.ready, portion
 	case time.Since(p.created) < tidyDelay:
 		p.arm(tidyDelay)
 		return 0, 0

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -49,7 +50,8 @@ type Spawner struct {
 	// mu protects the following.
 	mu       sync.Mutex
 	closed   bool
-	children map[*Child]struct{} // started and not yet released
+	children map[*Child]struct{}  // started and not yet released
+	starting map[*cgroup]struct{} // of children that are on their way to their program
 	degraded []string
 	noPtrace bool // ptrace was refused once
 
@@ -60,7 +62,7 @@ type Spawner struct {
 // close-on-exec, and takes note of its umask and signal mask. It fails without
 // pidfds (Linux before 5.4), or when CgroupRoot names a folder that cannot be used.
 func New(cfg Config) (*Spawner, error) {
-	s := &Spawner{log: cfg.Logger, children: make(map[*Child]struct{})}
+	s := &Spawner{log: cfg.Logger, children: make(map[*Child]struct{}), starting: make(map[*cgroup]struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -261,10 +263,8 @@ func (s *Spawner) drain(deadline time.Time) bool {
 		close(idle)
 	}()
 	for {
+		s.Kill()
 		for _, c := range s.unreleased() {
-			if err := c.KillTree(); err != nil {
-				s.log.Warn("killing a process at the end", "id", c.id, "error", err)
-			}
 			c.Release()
 		}
 		select {
@@ -276,6 +276,30 @@ func (s *Spawner) drain(deadline time.Time) bool {
 			if time.Now().After(deadline) {
 				return false
 			}
+		}
+	}
+}
+
+// Kill sends SIGKILL to every tree, and to what is being started. It does not wait.
+func (s *Spawner) Kill() {
+	s.KillStarts()
+	for _, c := range s.unreleased() {
+		if err := c.KillTree(); err != nil {
+			s.log.Warn("killing a process at the end", "id", c.id, "error", err)
+		}
+	}
+}
+
+// KillStarts sends SIGKILL to the children that are on their way to their program. So
+// starts end that would not otherwise: a process of the child's user can stop it (SIGSTOP)
+// before it gets there. Children without a cgroup it cannot reach.
+func (s *Spawner) KillStarts() {
+	s.mu.Lock()
+	groups := slices.Collect(maps.Keys(s.starting))
+	s.mu.Unlock()
+	for _, g := range groups {
+		if err := s.cgroups.killAll(g); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			s.log.Warn("killing a start", "cgroup", g.path, "error", err)
 		}
 	}
 }

@@ -81,6 +81,9 @@ func (l *launch) joinCgroup() {
 		l.spawner.degrade("a cgroup could not be made (" + errnoOf(err).Error() + "): some trees are found through /proc")
 		return
 	}
+	l.spawner.mu.Lock()
+	l.spawner.starting[group] = struct{}{}
+	l.spawner.mu.Unlock()
 	l.cgroup = group
 	l.sys.UseCgroupFD = true
 	l.sys.CgroupFD = group.fd
@@ -91,6 +94,9 @@ func (l *launch) leaveCgroup() {
 	if l.cgroup == nil {
 		return
 	}
+	l.spawner.mu.Lock()
+	delete(l.spawner.starting, l.cgroup)
+	l.spawner.mu.Unlock()
 	l.spawner.cgroups.release(l.cgroup)
 	l.cgroup = nil
 	l.sys.UseCgroupFD = false
@@ -192,6 +198,7 @@ func (s *Spawner) adopt(l *launch) *Child {
 		c.cgroup.close()
 	}
 	s.mu.Lock()
+	delete(s.starting, c.cgroup)
 	s.children[c] = struct{}{}
 	s.mu.Unlock()
 	s.running.Add(1) // allowed beside Wait: Start's own count is still held

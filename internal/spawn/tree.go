@@ -27,6 +27,9 @@ func (c *Child) KillTree() error {
 }
 
 func (c *Child) killCgroup() error {
+	if !c.spawner.cgroups.kill {
+		defer c.spawner.pokeReaper()
+	}
 	err := c.spawner.cgroups.killAll(c.cgroup)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil // removed, since nothing was in it any more
@@ -39,6 +42,7 @@ func (c *Child) signalTree(sig syscall.Signal) error {
 	var sent int
 	var err error
 	if c.cgroup != nil {
+		defer c.spawner.pokeReaper() // pidfds held here keep it from collecting
 		sent, err = c.cgroup.signal(sig)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 			return os.ErrProcessDone

@@ -1,6 +1,7 @@
 package spawn
 
 import (
+	"math"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -123,13 +124,19 @@ func newChildImage(path string, args []string, attr *syscall.ProcAttr) (*childIm
 	return c, nil
 }
 
-// prepare lists what the child does, in package syscall's order.
+// prepare lists what the child does, in package syscall's order but for the descriptors:
+// once it is the user's, another process of his can stop it, and while it has copies of
+// guestd's nobody who waits for the end of one of them would see it.
 func (c *childImage) prepare(attr *syscall.ProcAttr) {
 	c.steps = make([]step, 0, 16)
 	if c.nofile != nil {
 		c.then(step{call: unix.SYS_PRLIMIT64, b: unix.RLIMIT_NOFILE, c: uintptr(unsafe.Pointer(c.nofile)), optional: true})
 	}
 	c.then(step{call: unix.SYS_SETSID})
+	for i, fd := range attr.Files {
+		c.then(step{call: unix.SYS_DUP3, a: fd, b: uintptr(i)})
+	}
+	c.then(step{call: unix.SYS_CLOSE_RANGE, a: uintptr(len(attr.Files)), b: math.MaxUint32, optional: true}) // Linux 5.9
 	if cred := attr.Sys.Credential; cred != nil {
 		c.groups = cred.Groups
 		c.then(step{call: unix.SYS_SETGROUPS, a: uintptr(len(c.groups)), b: uintptr(unsafe.Pointer(unsafe.SliceData(c.groups)))})
@@ -137,9 +144,6 @@ func (c *childImage) prepare(attr *syscall.ProcAttr) {
 		c.then(step{call: unix.SYS_SETUID, a: uintptr(cred.Uid)})
 	}
 	c.then(step{call: unix.SYS_CHDIR, a: uintptr(unsafe.Pointer(c.dir))})
-	for i, fd := range attr.Files {
-		c.then(step{call: unix.SYS_DUP3, a: fd, b: uintptr(i)})
-	}
 	if attr.Sys.Setctty {
 		c.then(step{call: unix.SYS_IOCTL, b: unix.TIOCSCTTY, c: 1})
 	}
