@@ -139,10 +139,8 @@ func (p *cgroupParent) arm(delay time.Duration) {
 
 // create returns an open folder for one tree.
 func (p *cgroupParent) create() (g *cgroup, err error) {
-	select {
-	case g = <-p.ready:
-	default:
-		if g, err = p.make(); err != nil {
+	if g = p.takeReady(); g == nil {
+		if g, err = p.makeOpen(); err != nil {
 			return nil, err
 		}
 	}
@@ -157,7 +155,41 @@ func (p *cgroupParent) create() (g *cgroup, err error) {
 	return g, nil
 }
 
-// make makes a folder and opens it.
+// takeReady opens a folder that was made in advance; nil where there is none. It is not
+// open before: a child gets a copy of every descriptor. Root in the guest may have removed
+// it.
+func (p *cgroupParent) takeReady() *cgroup {
+	for {
+		select {
+		case g := <-p.ready:
+			err := g.open()
+			if err == nil {
+				return g
+			}
+			g.remove()
+			if !errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// makeOpen makes a folder and opens it.
+func (p *cgroupParent) makeOpen() (*cgroup, error) {
+	g, err := p.make()
+	if err != nil {
+		return nil, err
+	}
+	if err := g.open(); err != nil {
+		g.remove()
+		return nil, err
+	}
+	return g, nil
+}
+
+// make makes a folder.
 func (p *cgroupParent) make() (*cgroup, error) {
 	p.mu.Lock()
 	p.number++
@@ -169,12 +201,7 @@ func (p *cgroupParent) make() (*cgroup, error) {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return nil, err
 	}
-	g := &cgroup{path: path, fd: -1}
-	if err := g.open(); err != nil {
-		g.remove()
-		return nil, err
-	}
-	return g, nil
+	return &cgroup{path: path, fd: -1}, nil
 }
 
 // release removes the folder, soon or once its last process is gone.

@@ -3,6 +3,7 @@ package spawn
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -61,4 +62,55 @@ func TestCgroupParentsThatAreMadeAtOneTime(t *testing.T) {
 		})
 	}
 	starts.Wait()
+}
+
+// Root in the guest may remove folders that are ready: the next start gets another one.
+func TestReadyFoldersThatSomebodyRemoves(t *testing.T) {
+	s := cgroupSpawner(t)
+	expectCode(t, s, command(t, "true"), 0)
+	await(t, "folders made in advance", func() bool { return len(s.cgroups.ready) == fewestReady })
+	awaitNoTrees(t, s)
+	degraded := len(s.Degraded())
+	for _, folder := range subfolders(s.cgroups.path) {
+		if err := os.Remove(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := start(t, s, command(t, "true"))
+	defer c.Release()
+	<-c.Done()
+	if c.cgroup == nil || len(s.Degraded()) != degraded {
+		t.Errorf("cgroup %v, degraded %q", c.cgroup, s.Degraded())
+	}
+}
+
+// Where no folder can be made, that is tried when one is needed, and not all the time.
+func TestFoldersThatCannotBeMade(t *testing.T) {
+	s := cgroupSpawner(t)
+	limit := filepath.Join(s.cgroups.path, "cgroup.max.descendants")
+	if err := writeExisting(limit, "0"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		expectCode(t, s, command(t, "true"), 0)
+	}
+	tried := func() uint64 {
+		s.cgroups.mu.Lock()
+		defer s.cgroups.mu.Unlock()
+		return s.cgroups.number
+	}
+	time.Sleep(5 * tidyDelay)
+	before := tried()
+	time.Sleep(10 * tidyDelay)
+	if after := tried(); after != before {
+		t.Errorf("%d more tries while nothing was started", after-before)
+	}
+	if err := writeExisting(limit, "max"); err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, s, command(t, "true"))
+	defer c.Release()
+	if c.cgroup == nil {
+		t.Error("no cgroup once they can be made again")
+	}
 }
