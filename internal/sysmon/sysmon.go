@@ -19,6 +19,7 @@
 package sysmon
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,10 +29,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// looks is how often Calm looks for the thread, which it recognizes by what it does most
-// of the time. It costs some microseconds each.
-const looks = 20
 
 // Calm lets sysmon sleep longer than it asks for, by up to slack. It needs CAP_SYS_NICE.
 // It is meant for the beginning of a program, which is when it is sure which thread is
@@ -50,24 +47,22 @@ func Calm(slack time.Duration) error {
 }
 
 // find returns sysmon's thread id: it is the first thread that the runtime starts, and
-// sleeps by nanosleep(2), which no other does for long.
+// waits by nanosleep(2) or futex(2) only.
 func find() (int, error) {
 	thread, err := second()
 	if err != nil {
 		return 0, err
 	}
-	var call string
-	for range looks {
-		doing, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(thread) + "/syscall")
-		if err != nil {
-			return 0, err
-		}
-		call, _, _ = strings.Cut(string(doing), " ")
-		if call == strconv.Itoa(unix.SYS_NANOSLEEP) {
-			return thread, nil
-		}
+	doing, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(thread) + "/syscall")
+	if err != nil {
+		return 0, err
 	}
-	return 0, fmt.Errorf("thread %d does not sleep: its system call is %q", thread, call)
+	call, _, _ := strings.Cut(strings.TrimSpace(string(doing)), " ")
+	switch call {
+	case "running", strconv.Itoa(unix.SYS_NANOSLEEP), strconv.Itoa(unix.SYS_FUTEX):
+		return thread, nil
+	}
+	return 0, fmt.Errorf("thread %d is in system call %s", thread, call)
 }
 
 // second returns the thread that was started first after the main one.
@@ -78,7 +73,7 @@ func second() (int, error) {
 	}
 	defer tasks.Close()
 	names, err := tasks.Readdirnames(2) // in the order of their starts
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
 	if len(names) < 2 || names[0] != strconv.Itoa(os.Getpid()) {

@@ -303,11 +303,11 @@ func TestVsockTakesTheHostOnly(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			client, server := net.Pipe()
 			defer client.Close()
-			inner := script(func() (net.Conn, error) { return peerConn{server, tt.remote}, nil })
-			serve(t, newListener(Address{Kind: Vsock, Port: 5005}, Trust{VsockCIDs: tt.cids}, slog.New(slog.DiscardHandler), inner, nil))
 			if err := client.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 				t.Fatal(err)
 			}
+			inner := script(func() (net.Conn, error) { return peerConn{server, tt.remote}, nil })
+			serve(t, newListener(Address{Kind: Vsock, Port: 5005}, Trust{VsockCIDs: tt.cids}, slog.New(slog.DiscardHandler), inner, nil))
 			_, err := client.Read(make([]byte, 1))
 			if got := err == nil; got != tt.want {
 				t.Errorf("taken = %t (%v), want %t", got, err, tt.want)
