@@ -118,9 +118,9 @@ func (c *Cmd) Start(ctx context.Context) error {
 }
 
 // Wait waits for the end of a command that was started, and for its output to be written. The error
-// is nil for exit code 0 and an *ExitError for every other end; only without one is it what went
-// wrong with a reader, a writer or the connection. Where the context's end has killed the command,
-// the ExitError wraps its cause.
+// is nil for exit code 0, and for every other end it is an *ExitError, joined with what else went
+// wrong with a reader, a writer or the output, if anything did: find it with errors.As. Where the
+// context's end has killed the command, the ExitError wraps its cause.
 func (c *Cmd) Wait() error {
 	r := c.running.Load()
 	if r == nil {

@@ -79,11 +79,20 @@ func (r *running) wait() error {
 	defer r.mu.Unlock()
 	status := r.status()
 	if status != nil && !status.Success() {
-		return &ExitError{ExitStatus: *status, cause: r.cause}
+		exit := &ExitError{ExitStatus: *status, cause: r.cause}
+		if lost := r.lost(); lost != nil {
+			return errors.Join(exit, lost)
+		}
+		return exit
 	}
 	if r.err != nil {
 		return r.err
 	}
+	return r.lost()
+}
+
+// lost is what of the input and the output has not got through, whatever the end was; mu is held.
+func (r *running) lost() error {
 	errs := []error{r.inputErr}
 	for _, stream := range []Stream{Stdout, Stderr} {
 		errs = append(errs, r.session.sinks[stream].err)

@@ -166,6 +166,24 @@ func TestGapIsToldInItsPlace(t *testing.T) {
 	}
 }
 
+// What is lost is told whatever the end is.
+func TestLossesAreToldWithAnExitCode(t *testing.T) {
+	client, _ := serveFake(t, &fakeGuestd{exec: script(nil, started(), output(0, "a"), gap(1, 5), output(5, "f"), exited(3))})
+	full := errors.New("full")
+	for name, cmd := range map[string]*Cmd{"a gap": client.Command("x"), "a writer": client.Command("x")} {
+		if name == "a writer" {
+			cmd.OnGap = func(Gap) {}
+			cmd.Stdout = &failingWriter{err: full}
+		}
+		err := cmd.Run(t.Context())
+		exit, isExit := errors.AsType[*ExitError](err)
+		gap, isGap := errors.AsType[*GapError](err)
+		if !isExit || exit.ExitCode != 3 || isGap != (name == "a gap") || errors.Is(err, full) == isGap {
+			t.Errorf("%s: %v; %+v, %+v", name, err, exit, gap)
+		}
+	}
+}
+
 func TestComingBack(t *testing.T) {
 	var first *guestdv1.ProcessAttach
 	client, _ := serveFake(t, &fakeGuestd{

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"guestd.internal/client"
@@ -33,6 +34,7 @@ type app struct {
 
 	cancel     context.CancelCauseFunc // ends the verb
 	connection *connectionWatch
+	lost       atomic.Bool // output of a process, which the user was told
 
 	mu      sync.Mutex // protects the following: a verb that does not end is left behind
 	client  *client.Client

@@ -77,7 +77,9 @@ func (a *app) attach(ctx context.Context, id, from string, interactive bool) err
 	return err
 }
 
+// tellGap tells of lost output at its place, and notes it.
 func (a *app) tellGap(gap client.Gap) {
+	a.lost.Store(true)
 	a.notice("%d bytes of %s are lost: guestd no longer has them", gap.End-gap.Start, gap.Stream)
 }
 

@@ -51,18 +51,20 @@ func (w *connectionWatch) tell(loss error) {
 	}
 }
 
-// giveUp ends the verb for a signal that comes while the guest is out of reach, and tells whether it is.
+// giveUp ends the verb for a signal that asks to end and comes after the user was told that the guest is
+// out of reach, and tells whether it has. Others are for the guest, which gets them when it is back.
 func (w *connectionWatch) giveUp(s signalError) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lost == 0 {
+	if w.lost == 0 || !w.told || !s.asksToEnd() {
 		return false
 	}
 	w.cancel(s)
 	return true
 }
 
-// terminalKeys is what is typed into a terminal of the guest. Ctrl-C is the guest's own unless it is out of reach.
+// terminalKeys is what is typed into a terminal of the guest. Ctrl-C is the guest's own unless it is out
+// of reach. It has no end: that of a raw terminal is its window's, of which SIGHUP tells, and no Ctrl-D.
 type terminalKeys struct {
 	io.Reader
 	connection *connectionWatch
@@ -72,8 +74,11 @@ type terminalKeys struct {
 func (k terminalKeys) Read(p []byte) (int, error) {
 	const ctrlC = 3
 	n, err := k.Reader.Read(p)
+	if n == 0 && err != nil {
+		select {} // this goroutine's last word, until guestctl ends
+	}
 	if bytes.IndexByte(p[:n], ctrlC) >= 0 {
 		k.connection.giveUp(signalError(syscall.SIGINT))
 	}
-	return n, err
+	return n, nil
 }

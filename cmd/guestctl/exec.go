@@ -69,7 +69,7 @@ func (a *app) exec(ctx context.Context, f execFlags, args []string) error {
 	if f.interactive {
 		cmd.Stdin = a.stdin
 	}
-	cmd.Stdout, cmd.Stderr = a.stdout, a.stderr
+	cmd.Stdout, cmd.Stderr, cmd.OnGap = a.stdout, a.stderr, a.tellGap
 	return a.follow(ctx, cmd)
 }
 
@@ -125,7 +125,7 @@ func (f *execFlags) command(c *client.Client, args []string) (*client.Cmd, error
 // Without keys nothing is typed into it.
 func (a *app) runInTerminal(ctx context.Context, cmd *client.Cmd, keys bool) error {
 	cmd.Terminal = a.sizeForGuest()
-	cmd.Stdout = a.stdout
+	cmd.Stdout, cmd.OnGap = a.stdout, a.tellGap
 	var raw *rawTerminal
 	if keys {
 		cmd.Stdin = a.stdin

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,6 +14,20 @@ import (
 	"testing"
 	"time"
 )
+
+// Output that could not be written is told whatever the command's end.
+func TestExecOntoAFullDisk(t *testing.T) {
+	g := startGuest(t)
+	for code := range 2 {
+		line := fmt.Sprintf("echo hi; exit %d", 3*code)
+		full := exec.Command("sh", "-c", `exec "$@" >/dev/full`, "sh", filepath.Join(bin, "guestctl"), "exec", "--", "sh", "-c", line)
+		full.Env = append(os.Environ(), envTarget+"="+g.target)
+		out, _ := full.CombinedOutput()
+		if want := []int{125, 3}[code]; full.ProcessState.ExitCode() != want || !strings.Contains(string(out), "no space left on device") {
+			t.Errorf("%s: %v and %q, want exit code %d", line, full.ProcessState, out, want)
+		}
+	}
+}
 
 func TestExec(t *testing.T) {
 	g := startGuest(t)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 
 	"guestd.internal/client"
@@ -76,6 +77,9 @@ func complaint(ctx context.Context, err error) string {
 		return ""
 	}
 	if exit, is := errors.AsType[*client.ExitError](err); is {
+		if several, is := err.(interface{ Unwrap() []error }); is { // and what got lost
+			return complaints(ctx, several.Unwrap())
+		}
 		switch {
 		case exit.OOMKilled:
 			return "the guest ran out of memory"
@@ -95,6 +99,17 @@ func complaint(ctx context.Context, err error) string {
 		return "this guest does not serve that: " + plain(err)
 	}
 	return plain(err)
+}
+
+// complaints is what to tell about each of several errors.
+func complaints(ctx context.Context, errs []error) string {
+	var all []string
+	for _, err := range errs {
+		if c := complaint(ctx, err); c != "" {
+			all = append(all, c)
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 // isBrokenStdout tells whether whoever read guestctl's output has gone, as head does when it has enough.

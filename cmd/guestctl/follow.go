@@ -39,7 +39,11 @@ func (a *app) follow(ctx context.Context, cmd *client.Cmd) error {
 		return err
 	}
 	signals.started()
-	return waitFor(ctx, cmd)
+	err := waitFor(ctx, cmd)
+	if err == nil && a.lost.Load() {
+		return exitError(exitFailure) // it is not all there, whatever the command's end
+	}
+	return err
 }
 
 // waitFor waits for a process's end, and no longer than ctx lasts.

@@ -36,6 +36,6 @@ func (a *app) shell(ctx context.Context, user string) error {
 	if isTerminal(a.stdin) {
 		return a.runInTerminal(ctx, cmd, true)
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.OnGap = a.stdin, a.stdout, a.stderr, a.tellGap
 	return a.follow(ctx, cmd)
 }

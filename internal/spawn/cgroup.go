@@ -139,17 +139,9 @@ func (g *cgroup) holds(pid int) bool {
 	return false
 }
 
-// signal sends sig to each process once and returns how many got it. Each pidfd
-// is opened first and membership checked after, so that a number that was reused
-// in between is never hit.
-func (g *cgroup) signal(sig unix.Signal) (sent int, err error) {
-	pids, err := g.pids()
-	if err != nil {
-		return 0, err
-	}
-	return g.signalAll(pids, sig)
-}
-
+// signalAll sends sig to each of these processes once and returns how many got it. Each
+// pidfd is opened first and membership checked after, so that a number that was reused in
+// between is never hit.
 func (g *cgroup) signalAll(pids []int, sig unix.Signal) (sent int, err error) {
 	var errs []error
 	for _, pid := range pids {

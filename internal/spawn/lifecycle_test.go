@@ -109,6 +109,31 @@ func TestACgroupGoesWithItsLastProcess(t *testing.T) {
 	awaitNoTrees(t, s)
 }
 
+// A leader that root has moved to another cgroup, as systemd-run and containers' tools do,
+// is still the leader.
+func TestALeaderThatHasLeftItsCgroup(t *testing.T) {
+	for name, end := range map[string]func(*Child) error{
+		"killed": (*Child).KillTree,
+		"told":   func(c *Child) error { return c.Signal(unix.SIGTERM, Tree) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := cgroupSpawner(t)
+			cmd, file := treeCommand(t, `echo $$ >$M/cgroup.procs; echo $$ >>$F; exec sleep 1000`)
+			cmd.Env = append(cmd.Env, "M="+cgroupMounts()[0])
+			c := start(t, s, cmd)
+			defer c.Release()
+			pidsIn(t, file, 1)
+			if err := end(c); err != nil {
+				t.Fatal(err)
+			}
+			<-c.Done()
+			if c.Status().Signal == 0 {
+				t.Errorf("%+v", c.Status())
+			}
+		})
+	}
+}
+
 func TestCgroupsMadeInsideAreRemovedAndKilled(t *testing.T) {
 	s := cgroupSpawner(t)
 	cmd, file := treeCommand(t, `G=$M/$(sed -n 's,^0::/,,p' /proc/self/cgroup)
@@ -116,7 +141,7 @@ func TestCgroupsMadeInsideAreRemovedAndKilled(t *testing.T) {
 	cmd.Env = append(cmd.Env, "M="+cgroupMounts()[0])
 	c := start(t, s, cmd)
 	pids := pidsIn(t, file, 1)
-	if n, err := c.cgroup.signal(0); n < 2 || err != nil {
+	if n, err := c.signalCgroup(0); n < 2 || err != nil {
 		t.Errorf("%d processes found, %v, want those below, too", n, err)
 	}
 	if err := c.KillTree(); err != nil {

@@ -298,7 +298,7 @@ func (s *Spawner) KillStarts() {
 	groups := slices.Collect(maps.Keys(s.starting))
 	s.mu.Unlock()
 	for _, g := range groups {
-		if err := s.cgroups.killAll(g); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+		if err := s.cgroups.killAll(g); err != nil && !isRemoved(err) {
 			s.log.Warn("killing a start", "cgroup", g.path, "error", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -26,27 +27,30 @@ func (c *Child) KillTree() error {
 	return nil
 }
 
+// killCgroup kills what is in the cgroup, and the leader, whom root may have moved.
 func (c *Child) killCgroup() error {
 	if !c.spawner.cgroups.kill {
 		defer c.spawner.pokeReaper()
 	}
 	err := c.spawner.cgroups.killAll(c.cgroup)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return nil // removed, since nothing was in it any more
+	if isRemoved(err) {
+		err = nil // since nothing was in it any more
+	}
+	if leaderErr := c.Signal(unix.SIGKILL, Leader); !errors.Is(leaderErr, os.ErrProcessDone) {
+		err = errors.Join(err, leaderErr)
 	}
 	return err
 }
+
+// isRemoved says that a cgroup is not there any more.
+func isRemoved(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
 // signalTree sends sig to every process of the tree once.
 func (c *Child) signalTree(sig syscall.Signal) error {
 	var sent int
 	var err error
 	if c.cgroup != nil {
-		defer c.spawner.pokeReaper() // pidfds held here keep it from collecting
-		sent, err = c.cgroup.signal(sig)
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-			return os.ErrProcessDone
-		}
+		sent, err = c.signalCgroup(sig)
 	} else {
 		sent, err = c.signalFound(sig)
 	}
@@ -57,6 +61,21 @@ func (c *Child) signalTree(sig syscall.Signal) error {
 		return os.ErrProcessDone
 	}
 	return nil
+}
+
+// signalCgroup sends sig to what is in the cgroup, and to the leader, whom root may have
+// moved.
+func (c *Child) signalCgroup(sig syscall.Signal) (sent int, err error) {
+	defer c.spawner.pokeReaper() // pidfds held here keep it from collecting
+	pids, err := c.cgroup.pids()
+	if err != nil && !isRemoved(err) {
+		return 0, err
+	}
+	sent, err = c.cgroup.signalAll(pids, sig)
+	if !slices.Contains(pids, c.pid) && c.Signal(sig, Leader) == nil {
+		sent++
+	}
+	return sent, err
 }
 
 // signalChecked sends sig to pid if belongs, called once a pidfd holds on to the
