@@ -219,6 +219,16 @@ func (o *outbox) addInput(piece inputPiece, last bool) {
 	o.wakeLocked()
 }
 
+// accepted is how much of the input guestd has.
+func (o *outbox) accepted() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.input == nil {
+		return 0
+	}
+	return o.input.accepted
+}
+
 // inputStatus notes how far guestd has given the input to the program.
 func (o *outbox) inputStatus(s *guestdv1.ProcessInputStatus) error {
 	o.mu.Lock()

@@ -36,3 +36,34 @@ func (c *Client) comeBack(ctx context.Context, broke error, open func() error) e
 		backoff = min(2*backoff, maxBackoff)
 	}
 }
+
+// futilePause is the longest pause before coming back over links that are of no use, and how long one
+// has to live to be of some.
+const futilePause = time.Second
+
+// futility slows coming back down over links that break before they have carried anything: guestd, or
+// something between, lets nothing but greetings through.
+type futility struct {
+	since   time.Time // zero while links are of use
+	backoff time.Duration
+}
+
+// pause is for the end of a link that has lived for so long, and tells whether to come back at all.
+func (f *futility) pause(ctx context.Context, lived time.Duration, useful bool) error {
+	if useful || lived >= futilePause {
+		*f = futility{}
+		return nil
+	}
+	if f.since.IsZero() {
+		*f = futility{time.Now(), minBackoff}
+		return nil
+	}
+	if time.Since(f.since) > reconnectPatience {
+		return errors.New("the connection breaks whenever it has come back")
+	}
+	if !pause(ctx, f.backoff) {
+		return context.Cause(ctx)
+	}
+	f.backoff = min(2*f.backoff, futilePause)
+	return nil
+}

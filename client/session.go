@@ -137,7 +137,9 @@ func (s *session) beginAt(a *guestdv1.ProcessAttached) {
 // run receives events, over new links where one breaks, until the process's end is told and every
 // byte before it is delivered.
 func (s *session) run() error {
+	var futile futility
 	for {
+		begun, before := time.Now(), s.progress()
 		err := s.receive()
 		s.outbox.detach(err)
 		if errors.Is(err, io.EOF) {
@@ -149,10 +151,24 @@ func (s *session) run() error {
 		if err == nil || !broken(err) || (s.exit != nil && !s.attach.GetFollowAfterExit()) {
 			return s.finish(err)
 		}
+		if why := futile.pause(s.ctx, time.Since(begun), s.progress() != before); why != nil {
+			return s.finish(fmt.Errorf("%w: %w", why, err))
+		}
 		if err := s.client.comeBack(s.ctx, err, s.open); err != nil {
 			return s.finish(err)
 		}
 	}
+}
+
+// progress grows with what has come and what has been taken, in bytes.
+func (s *session) progress() uint64 {
+	total := s.outbox.accepted()
+	for _, sink := range s.sinks {
+		if sink != nil {
+			total += sink.next
+		}
+	}
+	return total
 }
 
 // finish ends everything that the session owns.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,6 +209,29 @@ func TestComingBack(t *testing.T) {
 	}
 	if len(first.GetOffsets()) != 1 || first.GetOffsets()[0].GetOffset() != 3 {
 		t.Errorf("it came back at %v, want 3", first.GetOffsets())
+	}
+}
+
+// A connection that breaks whenever it is back is come back to more and more slowly.
+func TestComingBackInVain(t *testing.T) {
+	var times atomic.Int64
+	client, _ := serveFake(t, &fakeGuestd{
+		exec: script(lost, started()),
+		attach: func(s guestdv1.ProcessService_AttachServer) error {
+			times.Add(1)
+			return attachScript(lost, attached())(s)
+		},
+	})
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
+	defer cancel()
+	cmd := client.Command("x")
+	cmd.KeepOnCancel = true
+	if err := cmd.Run(ctx); err == nil {
+		t.Error("it ended well")
+	}
+	// 1, 2, 4 ms and so on: ten pauses take a second.
+	if n := times.Load(); n < 3 || n > 20 {
+		t.Errorf("it came back %d times in a second", n)
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *Spawner) settingsOf(cmd *Command) settings {
 	if cmd.Umask != nil {
 		set.umask = *cmd.Umask
 	}
-	set.thread = set.umask != s.umask || cmd.Nice != nil || s.unmask || s.audit
+	set.thread = set.umask != s.umask || cmd.Nice != nil || s.nice != 0 || s.unmask || s.audit
 
 	current := s.oomScore.read()
 	if cmd.OOMScoreAdj != nil {
@@ -127,6 +127,15 @@ func closeOnExec() error {
 	return nil
 }
 
+// ownNice is the nice value that guestd was started with.
+func ownNice() int {
+	priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return 0
+	}
+	return 20 - priority // as the system call has it: getpriority(2), "C library/kernel differences"
+}
+
 // onFreshThread runs fn on a thread of its own that is gone afterwards, so that
 // nothing fn changes about its thread reaches anybody else.
 func onFreshThread(fn func() error) error {
@@ -148,10 +157,13 @@ func (l *launch) prepareThread() error {
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil); err != nil {
 		return fmt.Errorf("emptying the signal mask: %w", err)
 	}
-	if l.cmd.Nice == nil {
+	nice := 0
+	if l.cmd.Nice != nil {
+		nice = *l.cmd.Nice
+	} else if l.spawner.nice == 0 {
 		return nil
 	}
-	err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), *l.cmd.Nice)
+	err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice)
 	if err == unix.EACCES || err == unix.EPERM {
 		l.spawner.degrade("nice values below guestd's own are refused (no CAP_SYS_NICE)")
 		return nil

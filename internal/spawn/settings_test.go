@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"guestd.internal/test/need"
 )
 
 func TestAChildStartsWithADaemonsNothing(t *testing.T) {
@@ -80,6 +82,32 @@ func TestTimerSlackIsThatOfTheMainThread(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever starts guestd may give it a nice value, which is its own.
+func TestNiceValueIsNotInherited(t *testing.T) {
+	if os.Geteuid() != 0 {
+		need.Skip(t, "to lower a nice value needs root; try: sudo go test")
+	}
+	eachTreeMode(t, func(t *testing.T, s *Spawner) {
+		if s.nice != ownNice() {
+			t.Errorf("guestd's nice value is %d, and taken for %d", ownNice(), s.nice)
+		}
+		s.nice = 7
+		done := make(chan struct{})
+		go func() { // whose thread ends with it
+			defer close(done)
+			runtime.LockOSThread()
+			if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 7); err != nil {
+				t.Error(err)
+				return
+			}
+			if got := output(t, s, command(t, "nice")); got != "0\n" {
+				t.Errorf("the child has nice value %s", got)
+			}
+		}()
+		<-done
+	})
 }
 
 func TestNoDescriptorLeaks(t *testing.T) {

@@ -40,6 +40,7 @@ type Spawner struct {
 	null     *os.File
 	self     identity
 	umask    uint32 // guestd's own
+	nice     int    // guestd's own
 	slack    timerSlack
 	oomScore ownOOMScore
 	cgroups  *cgroupParent // nil without a usable cgroup v2 mount
@@ -83,7 +84,7 @@ func New(cfg Config) (*Spawner, error) {
 	if s.oomScore, err = openOwnOOMScore(); err != nil {
 		return nil, fmt.Errorf("reading what children inherit: %w", err)
 	}
-	s.slack = ownTimerSlack()
+	s.nice, s.slack = ownNice(), ownTimerSlack()
 	if s.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, errors.Join(err, s.oomScore.file.Close())
 	}
