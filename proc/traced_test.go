@@ -76,6 +76,7 @@ func TestALeaderThatEndsTraced(t *testing.T) {
 			t.Fatalf("%+v, %v", event, err)
 		}
 		out.Release()
+		awaitZombie(t, p)
 		if err := p.Signal(syscall.SIGKILL, spawn.Tree); err != nil {
 			t.Fatal(err)
 		}
@@ -90,15 +91,21 @@ func TestALeaderThatEndsTraced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the leader to end", func() bool {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.child.PID()))
-			return err == nil && strings.Contains(string(stat), "State:\tZ")
-		})
+		awaitZombie(t, p)
 		ended := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(ended)
 		if _, err := p.Captured(ctx); !errors.Is(err, ended) {
 			t.Errorf("waiting: %v, want %v", err, ended)
 		}
+	})
+}
+
+// awaitZombie waits until a process's leader has ended, whoever is told.
+func awaitZombie(t *testing.T, p *Process) {
+	t.Helper()
+	eventually(t, "the leader to end", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.child.PID()))
+		return err == nil && strings.Contains(string(stat), "State:\tZ")
 	})
 }
