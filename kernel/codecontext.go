@@ -200,7 +200,7 @@ func (c *codeContext) onLaunched(out launch) {
 	if out.err != nil {
 		c.log.Warn("starting a kernel failed", "error", out.err)
 		if !errors.As(out.err, new(*LanguageUnavailableError)) {
-			c.crashes.record(time.Now(), 0, "it did not start")
+			c.crashed(0, "it did not start")
 		}
 		c.failQueued(out.err)
 		return

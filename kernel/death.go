@@ -98,7 +98,7 @@ func (c *codeContext) bury() {
 	case c.restarting:
 		c.lastEnd = "the context was restarted"
 	case c.leaving.IsZero():
-		c.crashes.record(time.Now(), time.Since(s.ready), c.lastEnd)
+		c.crashed(time.Since(s.ready), c.lastEnd)
 	}
 	c.log.Info("a kernel ended", "how", c.lastEnd, "generation", s.generation)
 	if r := c.run; r != nil {
@@ -114,10 +114,18 @@ func (c *codeContext) giveUp() {
 	c.session, c.death, c.hidden = nil, nil, nil
 	c.leaving, c.severed, c.killed, c.restarting = time.Time{}, time.Time{}, "", false
 	c.leaveUnanswered()
-	if err := c.crashes.check(time.Now()); err != nil {
+	c.closing.Go(s.close)
+}
+
+// crashed counts a death, or a start that failed. It comes before anybody is told
+// of it: whoever sees an execution end by the last death of a crash loop, and
+// submits another one, is refused.
+func (c *codeContext) crashed(lived time.Duration, how string) {
+	now := time.Now()
+	c.crashes.record(now, lived, how)
+	if err := c.crashes.check(now); err != nil {
 		c.looping.Store(err)
 	}
-	c.closing.Go(s.close)
 }
 
 func (r *run) onKernelDeath(status spawn.Status) {

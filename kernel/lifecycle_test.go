@@ -202,25 +202,6 @@ func TestExitFunction(t *testing.T) {
 	}
 }
 
-func TestCrashLoopStops(t *testing.T) {
-	cs := newContexts(t)
-	for i := range maxCrashes {
-		if out := execute(t, cs, "import os; os._exit(1)"); out.finished.Status != KernelDied {
-			t.Fatalf("death %d: %+v", i, out.finished)
-		}
-	}
-	_, err := cs.Execute(t.Context(), Request{Code: "1"})
-	var loop *CrashLoopError
-	if !errors.As(err, &loop) || !strings.Contains(err.Error(), "exited with code 1") {
-		t.Fatalf("after %d deaths: %v", maxCrashes, err)
-	}
-	// To restart it tries at once.
-	if _, err := cs.Restart(t.Context(), cs.List()[0].ID); err != nil {
-		t.Fatal(err)
-	}
-	mustOK(t, cs, "1")
-}
-
 func TestCloseWhileBusy(t *testing.T) {
 	cs := newContexts(t)
 	mustOK(t, cs, "1")
