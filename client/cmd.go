@@ -178,6 +178,11 @@ func (c *Cmd) Signal(signal syscall.Signal) error { return c.running.Load().sign
 // Resize sets the size of the command's terminal; the last one wins. It fails as Signal does.
 func (c *Cmd) Resize(size Size) error { return c.running.Load().resize(size) }
 
+// Leave lets the command go on without this client, and ends Wait with ErrLeft. Input that was read is
+// delivered before, and what Stdin gives later is lost; whoever attaches by ID finds the output from
+// where this client has read it to. It fails as Signal does.
+func (c *Cmd) Leave() error { return c.running.Load().leave() }
+
 // Detach starts the command without a reader and returns its id: it goes on by itself, and can be
 // attached to, waited for and signalled by its id. Stdin, Stdout and Stderr must be nil: its stdin
 // is /dev/null, or its terminal.

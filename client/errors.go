@@ -50,6 +50,8 @@ var (
 	ErrOutside = errors.New("leads out of the directory")
 	// ErrNotStarted: a Cmd that does not run yet cannot be signalled, resized or waited for.
 	ErrNotStarted = errors.New("the command was not started")
+	// ErrLeft: the process was left alone, by Leave, before its end.
+	ErrLeft = errors.New("the process was left")
 	// ErrLimit: a limit of guestd's own is reached.
 	ErrLimit = errors.New("limit reached")
 )

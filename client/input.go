@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -227,6 +228,26 @@ func (o *outbox) accepted() uint64 {
 		return 0
 	}
 	return o.input.accepted
+}
+
+// awaitAccepted waits until guestd has all the input that was read so far, for as long as patience lasts.
+func (o *outbox) awaitAccepted(patience time.Duration) {
+	if o.input == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	expired := false
+	timer := time.AfterFunc(patience, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		expired = true
+		o.input.room.Broadcast()
+	})
+	defer timer.Stop()
+	for o.input.accepted < o.input.end && !expired {
+		o.input.room.Wait()
+	}
 }
 
 // inputStatus notes how far guestd has given the input to the program.

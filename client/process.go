@@ -206,6 +206,12 @@ func (c *Client) Attach(ctx context.Context, id string, options AttachOptions) (
 // Wait waits for the process's end and for its output to be written; its errors are those of Cmd.Wait.
 func (a *Attachment) Wait() error { return a.running.wait() }
 
+// ID is the process's id.
+func (a *Attachment) ID() string { return a.running.session.id }
+
+// Leave ends the attachment as Cmd.Leave does.
+func (a *Attachment) Leave() error { return a.running.leave() }
+
 // Status tells how the process ended; nil before that.
 func (a *Attachment) Status() *ExitStatus { return a.running.status() }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
@@ -64,6 +65,23 @@ func (r *running) pumpInput(stdin io.Reader) {
 		defer r.mu.Unlock()
 		r.inputErr = err
 	}
+}
+
+// leavePatience is how long leaving waits for input that was read to reach guestd.
+const leavePatience = time.Second
+
+// leave ends the session and lets the process go on.
+func (r *running) leave() error {
+	if err := r.notRunning(); err != nil {
+		return err
+	}
+	if !r.release() {
+		return nil // the context has ended it
+	}
+	r.session.outbox.awaitAccepted(leavePatience)
+	r.session.outbox.closeInput() // the end of the user's is not the process's any more
+	r.session.cancel(ErrLeft)
+	return nil
 }
 
 // run carries the session to its end.

@@ -154,7 +154,11 @@ func (s *session) run() error {
 		if why := futile.pause(s.ctx, time.Since(begun), s.progress() != before); why != nil {
 			return s.finish(fmt.Errorf("%w: %w", why, err))
 		}
-		if err := s.client.comeBack(s.ctx, err, s.open); err != nil {
+		err = s.client.comeBack(s.ctx, err, s.open)
+		if errors.Is(err, ErrProcessNotFound) {
+			err = fmt.Errorf("guestd was restarted meanwhile, or has forgotten the process: %w", err)
+		}
+		if err != nil {
 			return s.finish(err)
 		}
 	}

@@ -260,7 +260,8 @@ func TestComingBackToAnotherGuestd(t *testing.T) {
 		exec:   script(lost, started(), output(0, "abc")),
 		attach: attachScript(refusal(t, codes.NotFound, "PROCESS_NOT_FOUND", nil)),
 	})
-	if err := client.Command("x").Run(t.Context()); !errors.Is(err, ErrProcessNotFound) {
+	err := client.Command("x").Run(t.Context())
+	if !errors.Is(err, ErrProcessNotFound) || !strings.Contains(err.Error(), "guestd was restarted") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,25 +15,28 @@ import (
 func newAttach(a *app) *cobra.Command {
 	var from string
 	var interactive bool
+	var escape escapeFlag
 	cmd := &cobra.Command{
 		Use:   "attach [-i] [--from OUT[,ERR]|now] ID",
 		Short: "Follow a process that runs, or ran",
 		Long: `Follow a process that was started with exec -d or by another client: its output from the start on,
 as far as guestd still has it, and its exit code, as if it had been started here. A process in a
-terminal takes the local terminal's place. Signals end the attachment, and the process goes on.`,
+terminal takes the local terminal's place, where "~." at the start of a line detaches (--escape).
+Signals end the attachment, and the process goes on.`,
 		Example: `  guestctl attach p-3k5r2m7q8w2xj
   guestctl attach --from now p-3k5r2m7q8w2xj`,
 		Args: exactly(1, "one process id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.attach(cmd.Context(), args[0], from, interactive)
+			return a.attach(cmd.Context(), args[0], from, interactive, escape)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "start at byte `OUT` of stdout or the terminal and byte ERR of stderr, or at what comes now (default 0,0)")
+	addEscapeFlag(cmd.Flags(), &escape)
 	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "pass stdin on to a process without a terminal")
 	return cmd
 }
 
-func (a *app) attach(ctx context.Context, id, from string, interactive bool) error {
+func (a *app) attach(ctx context.Context, id, from string, interactive bool, escape escapeFlag) error {
 	c, err := a.connectLasting(ctx, "attach")
 	if err != nil {
 		return err
@@ -50,19 +53,21 @@ func (a *app) attach(ctx context.Context, id, from string, interactive bool) err
 	if interactive || (terminal && process.Running && isTerminal(a.stdin)) {
 		options.Stdin = a.stdin
 	}
-	var raw *rawTerminal
+	var keys *terminalKeys
 	if terminal && options.Stdin != nil && isTerminal(a.stdin) {
-		if raw, err = makeRaw(a.stdin); err != nil {
+		raw, err := makeRaw(a.stdin)
+		if err != nil {
 			return err
 		}
-		options.Stdin = terminalKeys{a.stdin, a.connection}
+		defer raw.close()
+		keys = a.terminalKeys(escape)
+		options.Stdin = keys
 	}
-	defer raw.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(context.Canceled)
 	detach := func(s signalError) { cancel(s) }
 	if terminal {
-		return a.followTerminal(ctx, func() (remote, error) { return c.Attach(ctx, id, options) }, detach, cancel)
+		return a.followTerminal(ctx, keys, func() (remote, error) { return c.Attach(ctx, id, options) }, detach, cancel)
 	}
 	restore := a.signals.redirect(detach)
 	defer restore()

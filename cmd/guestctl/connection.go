@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -63,22 +60,9 @@ func (w *connectionWatch) giveUp(s signalError) bool {
 	return true
 }
 
-// terminalKeys is what is typed into a terminal of the guest. Ctrl-C is the guest's own unless it is out
-// of reach. It has no end: that of a raw terminal is its window's, of which SIGHUP tells, and no Ctrl-D.
-type terminalKeys struct {
-	io.Reader
-	connection *connectionWatch
-}
-
-// Read implements io.Reader.
-func (k terminalKeys) Read(p []byte) (int, error) {
-	const ctrlC = 3
-	n, err := k.Reader.Read(p)
-	if n == 0 && err != nil {
-		select {} // this goroutine's last word, until guestctl ends
-	}
-	if bytes.IndexByte(p[:n], ctrlC) >= 0 {
-		k.connection.giveUp(signalError(syscall.SIGINT))
-	}
-	return n, nil
+// isLost tells whether something that is followed is out of reach.
+func (w *connectionWatch) isLost() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost > 0
 }

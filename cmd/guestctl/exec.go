@@ -18,6 +18,7 @@ type execFlags struct {
 	user, dir                            string
 	env                                  []string
 	timeout                              duration
+	escape                               escapeFlag
 }
 
 func newExec(a *app) *cobra.Command {
@@ -29,8 +30,8 @@ func newExec(a *app) *cobra.Command {
 gets are passed on to it.
 
 Its stdin is empty unless -i is given, so that exec in a loop eats nobody's input. With -t it runs
-in a terminal. With -d it goes on by itself, and its process id is printed for attach, wait and
-kill.`,
+in a terminal, where "~." at the start of a line detaches: the command goes on (--escape). With -d
+it goes on by itself from the start, and its process id is printed for attach, wait and kill.`,
 		Example: `  guestctl exec -- ls -l /
   guestctl exec -u root -w /srv -e PORT=8080 -- ./server
   tar c . | guestctl exec -i -- tar x -C /tmp
@@ -47,6 +48,7 @@ kill.`,
 	flags.BoolVarP(&f.detach, "detach", "d", false, "let it run by itself, and print its process id")
 	flags.BoolVar(&f.shell, "shell", false, "run the arguments, joined by spaces, as one line of /bin/sh")
 	flags.Var(&f.timeout, "timeout", "end it after `DURATION` (90, 1.5s, 2m)")
+	addEscapeFlag(flags, &f.escape)
 	addPlaceFlags(flags, &f.user, &f.dir, &f.env)
 	return cmd
 }
@@ -64,7 +66,13 @@ func (a *app) exec(ctx context.Context, f execFlags, args []string) error {
 		return err
 	}
 	if f.terminal {
-		return a.runInTerminal(ctx, cmd, f.interactive)
+		var keys *terminalKeys
+		if f.interactive && isTerminal(a.stdin) {
+			keys = a.terminalKeys(f.escape)
+		} else if f.interactive {
+			cmd.Stdin = a.stdin
+		}
+		return a.runInTerminal(ctx, cmd, keys)
 	}
 	if f.interactive {
 		cmd.Stdin = a.stdin
@@ -121,27 +129,23 @@ func (f *execFlags) command(c *client.Client, args []string) (*client.Cmd, error
 	return cmd, nil
 }
 
-// runInTerminal runs a command in a terminal of the guest that takes the place of the local one.
-// Without keys nothing is typed into it.
-func (a *app) runInTerminal(ctx context.Context, cmd *client.Cmd, keys bool) error {
+// runInTerminal runs a command in a terminal of the guest that takes the place of the local one. Without
+// keys nothing is typed into it.
+func (a *app) runInTerminal(ctx context.Context, cmd *client.Cmd, keys *terminalKeys) error {
 	cmd.Terminal = a.sizeForGuest()
 	cmd.Stdout, cmd.OnGap = a.stdout, a.tellGap
-	var raw *rawTerminal
-	if keys {
-		cmd.Stdin = a.stdin
-		if isTerminal(a.stdin) {
-			cmd.Stdin = terminalKeys{a.stdin, a.connection}
-			var err error
-			if raw, err = makeRaw(a.stdin); err != nil {
-				return err
-			}
+	if keys != nil {
+		raw, err := makeRaw(a.stdin)
+		if err != nil {
+			return err
 		}
+		defer raw.close()
+		cmd.Stdin = keys
 	}
-	defer raw.close()
 	commandCtx, kill := context.WithCancelCause(ctx)
 	defer kill(context.Canceled)
 	start := func() (remote, error) { return cmd, cmd.Start(commandCtx) }
-	return a.followTerminal(ctx, start, hangUp(cmd, kill), kill)
+	return a.followTerminal(ctx, keys, start, hangUp(cmd, kill), kill)
 }
 
 // sizeForGuest is the local terminal's size, or guestd's default.

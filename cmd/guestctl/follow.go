@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"syscall"
 	"time"
 
@@ -16,6 +17,9 @@ type remote interface {
 	Signal(syscall.Signal) error
 	Resize(client.Size) error
 	Wait() error
+	Leave() error
+	ID() string
+	Status() *client.ExitStatus
 }
 
 // follow starts a command without a terminal, passes signals on to it, and waits for its end, or for
@@ -39,29 +43,39 @@ func (a *app) follow(ctx context.Context, cmd *client.Cmd) error {
 		return err
 	}
 	signals.started()
-	err := waitFor(ctx, cmd)
+	err := a.waitFor(ctx, cmd)
 	if err == nil && a.lost.Load() {
 		return exitError(exitFailure) // it is not all there, whatever the command's end
 	}
 	return err
 }
 
-// waitFor waits for a process's end, and no longer than ctx lasts.
-func waitFor(ctx context.Context, r remote) error {
+// waitFor waits for a process's end, and no longer than ctx lasts. It tells how to come back to one that
+// was left.
+func (a *app) waitFor(ctx context.Context, r remote) error {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Wait() }()
+	var err error
 	select {
-	case err := <-ended:
-		return err
+	case err = <-ended:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
+	switch {
+	case errors.Is(err, client.ErrLeft):
+		a.notice("detached; the command goes on, and this comes back to it: guestctl attach %s", r.ID())
+		return nil
+	case r.Status() == nil && a.private == nil && (a.connection.isLost() || errors.Is(err, client.ErrUnavailable)):
+		a.notice("the command may go on in the guest; this comes back to it: guestctl attach %s", r.ID())
+	}
+	return err
 }
 
 // followTerminal starts to follow a process in a terminal, passes the terminal's size on to it, and
 // waits for its end. The keys for signals are typed into the guest's terminal; a signal to guestctl
 // itself means that the local one is gone, and calls end. giveUp ends the start. ctx is as in follow.
-func (a *app) followTerminal(ctx context.Context, start func() (remote, error), end func(signalError), giveUp context.CancelCauseFunc) error {
+// keys is nil where nothing is typed.
+func (a *app) followTerminal(ctx context.Context, keys *terminalKeys, start func() (remote, error), end func(signalError), giveUp context.CancelCauseFunc) error {
 	ended := make(chan signalError, 1)
 	signals := &startSignals{giveUp: giveUp, pass: func(s signalError) {
 		select {
@@ -76,17 +90,29 @@ func (a *app) followTerminal(ctx context.Context, start func() (remote, error), 
 		}
 	})
 	defer restore()
+	started := make(chan remote, 1)
+	if keys != nil {
+		keys.detach = func() {
+			if a.private != nil { // which ends with guestctl, and its processes with it
+				signals.take(signalError(syscall.SIGHUP))
+				return
+			}
+			// It fails only when the process has ended, which Wait tells.
+			_ = (<-started).Leave()
+		}
+	}
 	r, err := start()
 	if err != nil {
 		return err
 	}
+	started <- r
 	signals.started()
 	stop := a.followSize(func(size client.Size) {
 		// It fails only when the process has ended, which Wait tells.
 		_ = r.Resize(size)
 	})
 	defer stop()
-	err = waitFor(ctx, r)
+	err = a.waitFor(ctx, r)
 	select {
 	case s := <-ended:
 		return s
