@@ -1,7 +1,9 @@
 package spawn
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +44,8 @@ func (l *launch) examine(failed []attempt) *StartError {
 		err := unix.Faccessat2(unix.AT_FDCWD, l.absolute(a.path), unix.X_OK, unix.AT_EACCESS)
 		switch {
 		case err == nil && errors.Is(a.err, syscall.ENOENT):
-			return &StartError{Reason: BadInterpreter, Path: l.absolute(a.path), Err: a.err}
+			path := l.absolute(a.path)
+			return &StartError{Reason: BadInterpreter, Path: path, Err: fmt.Errorf("%s: %w", interpreterOf(path), a.err)}
 		case err == nil || !isAbsence(err):
 			denied = a.err
 		}
@@ -52,6 +55,31 @@ func (l *launch) examine(failed []attempt) *StartError {
 	}
 	return &StartError{Reason: CommandNotFound, Path: name, Err: syscall.ENOENT}
 }
+
+// interpreterOf says which interpreter is missing that a file asks for; it is quoted, since
+// what is wrong with it may not be seen otherwise: a carriage return.
+func interpreterOf(path string) string {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "its interpreter" // may be executed, and not read
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var head [binprmBufSize]byte
+	n, _ := unix.Read(fd, head[:])
+	line, script := bytes.CutPrefix(head[:max(n, 0)], []byte("#!"))
+	if !script {
+		return "the loader that it is linked with"
+	}
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	line = bytes.TrimLeft(line, " \t")
+	if end := bytes.IndexAny(line, " \t"); end >= 0 {
+		line = line[:end]
+	}
+	return fmt.Sprintf("its interpreter %q", line)
+}
+
+// binprmBufSize is how much of a file the kernel looks at: BINPRM_BUF_SIZE.
+const binprmBufSize = 256
 
 // examineDir says what keeps the account from entering dir; a nil error says
 // nothing does.

@@ -244,3 +244,23 @@ func TestAFileJustWrittenCanBeStarted(t *testing.T) {
 		os.Remove(tool)
 	}
 }
+
+// A script that was written on Windows asks for "/bin/sh\r", which nobody sees unless it is told.
+func TestMissingInterpretersAreNamed(t *testing.T) {
+	program, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for content, want := range map[string]string{
+		"#!/no/such/interpreter\n":                                    `interpreter "/no/such/interpreter": no such file`,
+		"#! \t/no/such/sh -e\nexit 0":                                 `interpreter "/no/such/sh": no such file`,
+		"#!/bin/sh\r\necho hello\r\n":                                 `interpreter "/bin/sh\r": no such file`,
+		strings.ReplaceAll(string(program), "/ld-linux", "/no-linux"): "the loader that it is linked with: no such file",
+	} {
+		s := newSpawner(t, Config{})
+		_, err := s.Start(command(t, write(t, openDir(t)+"/file", content, 0o755)))
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, syscall.ENOENT) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
