@@ -101,11 +101,16 @@ func (a *app) execDetached(ctx context.Context, f execFlags, args []string) erro
 		return err
 	}
 	if a.json {
-		return a.printJSON(struct {
+		err = a.printJSON(struct {
 			ProcessID string `json:"process_id"`
 		}{id})
+	} else {
+		err = a.println(id)
 	}
-	return a.println(id)
+	if err != nil {
+		return fmt.Errorf("%s runs, and its id could not be printed: %w", id, err)
+	}
+	return nil
 }
 
 func (f *execFlags) command(c *client.Client, args []string) (*client.Cmd, error) {

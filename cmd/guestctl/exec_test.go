@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -18,13 +17,21 @@ import (
 // Output that could not be written is told whatever the command's end.
 func TestExecOntoAFullDisk(t *testing.T) {
 	g := startGuest(t)
-	for code := range 2 {
-		line := fmt.Sprintf("echo hi; exit %d", 3*code)
-		full := exec.Command("sh", "-c", `exec "$@" >/dev/full`, "sh", filepath.Join(bin, "guestctl"), "exec", "--", "sh", "-c", line)
+	for _, c := range []struct {
+		args []string
+		code int
+		said string
+	}{
+		{[]string{"exec", "--", "echo", "hi"}, 125, ""},
+		{[]string{"exec", "--", "sh", "-c", "echo hi; exit 3"}, 3, ""},
+		{[]string{"exec", "-d", "--", "true"}, 125, "p-"}, // or nobody would know its id
+		{[]string{"--json", "exec", "-d", "--", "true"}, 125, "p-"},
+	} {
+		full := exec.Command("sh", append([]string{"-c", `exec "$@" >/dev/full`, "sh", filepath.Join(bin, "guestctl")}, c.args...)...)
 		full.Env = append(os.Environ(), envTarget+"="+g.target)
 		out, _ := full.CombinedOutput()
-		if want := []int{125, 3}[code]; full.ProcessState.ExitCode() != want || !strings.Contains(string(out), "no space left on device") {
-			t.Errorf("%s: %v and %q, want exit code %d", line, full.ProcessState, out, want)
+		if full.ProcessState.ExitCode() != c.code || !strings.Contains(string(out), "no space left on device") || !strings.Contains(string(out), c.said) {
+			t.Errorf("%q: %v and %q, want exit code %d", c.args, full.ProcessState, out, c.code)
 		}
 	}
 }

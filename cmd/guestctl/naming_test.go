@@ -48,6 +48,11 @@ func TestJSONLeavesOutWhatIsNotKnown(t *testing.T) {
 	g := startGuest(t)
 	id := strings.TrimSpace(g.run(t, "", "exec", "-d", "--", "sh", "-c", "exit 3").stdout)
 	out := g.run(t, "", "wait", "--json", id)
+	for _, field := range []string{"duration_seconds", "user_seconds", "system_seconds", "peak_memory_bytes"} {
+		if !strings.Contains(out.stdout, `"`+field+`":`) {
+			t.Errorf("%s is not told", field)
+		}
+	}
 	var process map[string]any
 	if err := json.Unmarshal([]byte(out.stdout), &process); err != nil || out.code != 3 {
 		t.Fatalf("%+v: %v", out, err)

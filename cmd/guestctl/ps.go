@@ -41,6 +41,18 @@ type jsonProcess struct {
 	ExitCode *int              `json:"exit_code,omitempty"`
 	Signal   int               `json:"signal,omitempty"`
 	TimedOut bool              `json:"timed_out,omitempty"`
+
+	OOMKilled  bool `json:"oom_killed,omitempty"`
+	CoreDumped bool `json:"core_dumped,omitempty"`
+	*jsonUsage
+}
+
+// jsonUsage is what a process that has ended has used.
+type jsonUsage struct {
+	Duration   float64 `json:"duration_seconds"`
+	UserTime   float64 `json:"user_seconds"`
+	SystemTime float64 `json:"system_seconds"`
+	PeakMemory uint64  `json:"peak_memory_bytes"`
 }
 
 func (a *app) ps(ctx context.Context, all bool) error {
@@ -75,6 +87,11 @@ func newJSONProcess(p *client.Process) jsonProcess {
 	}
 	if p.Exit != nil {
 		out.Ended, out.Signal, out.TimedOut = known(p.Exit.Ended), int(p.Exit.Signal), p.Exit.TimedOut
+		out.OOMKilled, out.CoreDumped = p.Exit.OOMKilled, p.Exit.CoreDumped
+		out.jsonUsage = &jsonUsage{
+			Duration: p.Exit.Duration.Seconds(), UserTime: p.Exit.UserTime.Seconds(),
+			SystemTime: p.Exit.SystemTime.Seconds(), PeakMemory: p.Exit.PeakMemory,
+		}
 		if p.Exit.Signal == 0 {
 			out.ExitCode = &p.Exit.ExitCode
 		}
