@@ -77,8 +77,9 @@ type Command struct {
 	OOMScoreAdj *int
 
 	// Rlimits are set on top of the limits guestd was started with. Raising a hard
-	// limit, and any limit of another user, needs CAP_SYS_RESOURCE; where refused
-	// the child keeps what it has and Degraded says so.
+	// limit needs CAP_SYS_RESOURCE, as do, where package syscall starts the child, all
+	// limits of another user; where refused the child keeps what it has and Degraded
+	// says so.
 	Rlimits []Rlimit
 }
 

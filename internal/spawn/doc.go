@@ -6,17 +6,18 @@
 // Nothing of the command runs before its credentials, session, cgroup, umask,
 // nice value, resource limits and oom_score_adj are in place, and no helper
 // program is put before it. Credentials, session, controlling terminal and
-// cgroup are set by clone and between fork and exec, by package syscall or, where
-// that can be done in less time, by this one. Umask, nice value and audit
-// session are inherited from a thread prepared for this one start and thrown
-// away. Resource limits and oom_score_adj are written while the child is held at
-// exec by ptrace. Each of these costs something, so each is done only when the
-// child is to differ from guestd.
+// cgroup are set by clone and between fork and exec: on amd64 by this package, which
+// takes less time and can do more, elsewhere by package syscall. Umask, nice value and
+// audit session are inherited from a thread prepared for this one start and thrown
+// away. Resource limits are set by the child itself; where package syscall starts it
+// they are written, as oom_score_adj is everywhere, while it is held at exec by ptrace.
+// Each of these costs something, so each is done only when the child is to differ
+// from guestd.
 //
 // A child has the three or four descriptors of its Command and its environment
 // with GUESTD_PROCESS_ID added, default signal dispositions and an empty signal
-// mask. (In a program that embeds guestd, is started by nohup, and has no cgroups,
-// SIGHUP stays ignored.)
+// mask. (Where package syscall starts it, what a program that embeds guestd ignores
+// stays ignored.)
 //
 // # Trees
 //

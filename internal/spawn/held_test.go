@@ -5,9 +5,23 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
+
+// hold has a command be held while it starts: its oom_score_adj differs from guestd's, and is
+// raised, which needs no rights.
+func hold(cmd *Command) {
+	own := ownOOMScoreAdj() + 1
+	cmd.OOMScoreAdj = &own
+}
+
+func ownOOMScoreAdj() int {
+	own, err := openOwnOOMScore()
+	if err != nil {
+		panic(err)
+	}
+	defer own.file.Close()
+	return own.read()
+}
 
 // A signal that comes between a child's PTRACE_TRACEME and its exec would stop it there, also
 // one that is ignored: with nobody to let it go, as its parent waits for the exec.
@@ -31,7 +45,7 @@ func TestSignalsBeforeExecDoNotStopTheStart(t *testing.T) {
 	})
 	for range 500 {
 		cmd := command(t, "true")
-		cmd.Rlimits = []Rlimit{{Resource: unix.RLIMIT_CORE, Soft: 0, Hard: 0}}
+		hold(&cmd)
 		c, err := s.Start(cmd)
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +63,7 @@ func TestSignalsBeforeExecDoNotStopTheStart(t *testing.T) {
 func TestHeldChildHasNoSignalsBlocked(t *testing.T) {
 	eachTreeMode(t, func(t *testing.T, s *Spawner) {
 		cmd := command(t, "grep", "SigBlk", "/proc/self/status")
-		cmd.Rlimits = []Rlimit{{Resource: unix.RLIMIT_CORE, Soft: 0, Hard: 0}}
+		hold(&cmd)
 		if got := strings.Fields(output(t, s, cmd)); len(got) != 2 || strings.Trim(got[1], "0") != "" {
 			t.Errorf("signals: %q", got)
 		}

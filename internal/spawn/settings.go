@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -18,7 +19,8 @@ import (
 // settings are what a child gets that guestd itself does not have, and how.
 type settings struct {
 	thread bool // umask, nice value, audit session or signal mask: inherited from a prepared thread
-	hold   bool // oom_score_adj and limits: written while the child is held at exec
+	hold   bool // oom_score_adj, and limits that it does not set itself: written while the child is held at exec
+	vfork  bool // the child is started by guestd's own vfork, and sets its limits itself
 
 	umask       uint32
 	setOOM      bool
@@ -26,8 +28,8 @@ type settings struct {
 }
 
 // settingsOf compares what cmd asks for with what guestd has itself.
-func (s *Spawner) settingsOf(cmd *Command) settings {
-	set := settings{umask: DefaultUmask}
+func (s *Spawner) settingsOf(cmd *Command, files []uintptr) settings {
+	set := settings{umask: DefaultUmask, vfork: hasVfork && !overlap(files)}
 	if cmd.Umask != nil {
 		set.umask = *cmd.Umask
 	}
@@ -39,8 +41,19 @@ func (s *Spawner) settingsOf(cmd *Command) settings {
 	} else {
 		set.setOOM = current < 0
 	}
-	set.hold = set.setOOM || len(cmd.Rlimits) > 0
+	set.hold = set.setOOM || (len(cmd.Rlimits) > 0 && !set.vfork)
 	return set
+}
+
+// overlap says whether a descriptor that a child gets has a number that another one is
+// to have there.
+func overlap(files []uintptr) bool {
+	for _, fd := range files {
+		if fd < uintptr(len(files)) {
+			return true
+		}
+	}
+	return false
 }
 
 // ownOOMScore is guestd's own oom_score_adj. The daemon lowers it some time after
@@ -245,6 +258,9 @@ func (l *launch) writeSettings() error {
 			return fmt.Errorf("setting oom_score_adj: %w", err)
 		}
 	}
+	if l.settings.vfork {
+		return nil // the child has set its limits
+	}
 	for _, limit := range l.cmd.Rlimits {
 		value := unix.Rlimit{Cur: limit.Soft, Max: limit.Hard}
 		err := unix.Prlimit(l.pid, limit.Resource, &value, nil)
@@ -261,8 +277,16 @@ func (l *launch) writeSettings() error {
 func (l *launch) discard() {
 	_ = unix.PidfdSendSignal(l.pidfd, unix.SIGKILL, nil, 0)
 	_, _ = waitid(l.pidfd, unix.WEXITED, nil)
-	_ = unix.Close(l.pidfd)
+	l.closePidfd(l.pidfd)
 	l.pidfd = -1
+}
+
+// closePidfd closes the pidfd of a child that is not to be.
+func (l *launch) closePidfd(pidfd int) {
+	l.spawner.mu.Lock()
+	atomic.StoreInt32(&l.early, -1)
+	l.spawner.mu.Unlock()
+	_ = unix.Close(pidfd)
 }
 
 // mayPtrace says that ptrace was not refused yet.

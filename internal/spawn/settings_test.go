@@ -59,12 +59,13 @@ func TestTimerSlackIsThatOfTheMainThread(t *testing.T) {
 	if err != nil {
 		t.Skip("the kernel does not tell timer slacks (Linux before 4.6): ", err)
 	}
-	core := Rlimit{Resource: unix.RLIMIT_CORE}
 	umask := uint32(0o027)
+	var held Command
+	hold(&held)
 	for name, cmd := range map[string]Command{
 		"plain":                {},
 		"from a fresh thread":  {Umask: &umask},
-		"held while it starts": {Rlimits: []Rlimit{core}},
+		"held while it starts": held,
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachTreeMode(t, func(t *testing.T, s *Spawner) {
@@ -75,7 +76,7 @@ func TestTimerSlackIsThatOfTheMainThread(t *testing.T) {
 					t.Fatal(err)
 				}
 				asked := command(t, "cat", "/proc/self/timerslack_ns")
-				asked.Umask, asked.Rlimits = cmd.Umask, cmd.Rlimits
+				asked.Umask, asked.OOMScoreAdj = cmd.Umask, cmd.OOMScoreAdj
 				if got := output(t, s, asked); got != string(main) {
 					t.Errorf("the child has %s, want %s", strings.TrimSpace(got), main)
 				}
@@ -249,7 +250,7 @@ func TestKilledWhileHeld(t *testing.T) {
 	killed := 0
 	for range 300 {
 		cmd := command(t, "true")
-		cmd.Rlimits = []Rlimit{{Resource: unix.RLIMIT_CORE, Soft: 0, Hard: 0}}
+		hold(&cmd)
 		c, err := s.Start(cmd)
 		if err != nil {
 			t.Fatal(err)

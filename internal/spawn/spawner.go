@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,7 +52,7 @@ type Spawner struct {
 	mu       sync.Mutex
 	closed   bool
 	children map[*Child]struct{}  // started and not yet released
-	starting map[*cgroup]struct{} // of children that are on their way to their program
+	starting map[*launch]struct{} // whose children are on their way to their programs
 	degraded []string
 	noPtrace bool // ptrace was refused once
 
@@ -63,7 +63,7 @@ type Spawner struct {
 // close-on-exec, and takes note of its umask and signal mask. It fails without
 // pidfds (Linux before 5.4), or when CgroupRoot names a folder that cannot be used.
 func New(cfg Config) (*Spawner, error) {
-	s := &Spawner{log: cfg.Logger, children: make(map[*Child]struct{}), starting: make(map[*cgroup]struct{})}
+	s := &Spawner{log: cfg.Logger, children: make(map[*Child]struct{}), starting: make(map[*launch]struct{})}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -293,10 +293,17 @@ func (s *Spawner) Kill() {
 
 // KillStarts sends SIGKILL to the children that are on their way to their program. So
 // starts end that would not otherwise: a process of the child's user can stop it (SIGSTOP)
-// before it gets there. Children without a cgroup it cannot reach.
+// before it gets there. Children that package syscall starts have to have a cgroup for that.
 func (s *Spawner) KillStarts() {
 	s.mu.Lock()
-	groups := slices.Collect(maps.Keys(s.starting))
+	var groups []*cgroup
+	for l := range s.starting {
+		if l.cgroup != nil {
+			groups = append(groups, l.cgroup)
+		} else if pidfd := atomic.LoadInt32(&l.early); pidfd >= 0 {
+			_ = unix.PidfdSendSignal(int(pidfd), unix.SIGKILL, nil, 0) // fails when it has ended
+		}
+	}
 	s.mu.Unlock()
 	for _, g := range groups {
 		if err := s.cgroups.killAll(g); err != nil && !isRemoved(err) {

@@ -27,8 +27,8 @@ func (s *Spawner) Start(cmd Command) (*Child, error) {
 	}
 	defer s.running.Done()
 
-	l := &launch{spawner: s, cmd: &cmd, env: cmd.environment(), settings: s.settingsOf(&cmd), pidfd: -1}
-	l.files = cmd.files(s.null)
+	l := &launch{spawner: s, cmd: &cmd, env: cmd.environment(), files: cmd.files(s.null), pidfd: -1, early: -1}
+	l.settings = s.settingsOf(&cmd, l.files)
 	l.sys = syscall.SysProcAttr{
 		Setsid:     true,
 		Setctty:    cmd.Terminal, // descriptor 0, Ctty's zero value
@@ -40,21 +40,26 @@ func (s *Spawner) Start(cmd Command) (*Child, error) {
 	if s.cgroups != nil {
 		l.joinCgroup()
 	}
+	s.mu.Lock()
+	s.starting[l] = struct{}{}
+	s.mu.Unlock()
 	err = l.run()
 	runtime.KeepAlive(cmd.Stdin)
 	runtime.KeepAlive(cmd.Stdout)
 	runtime.KeepAlive(cmd.Stderr)
 	runtime.KeepAlive(cmd.Extra)
 	if err != nil {
+		s.mu.Lock()
+		delete(s.starting, l)
+		s.mu.Unlock()
 		l.leaveCgroup()
 		return nil, err
 	}
 	return s.adopt(l), nil
 }
 
-// cloneClearSighand gives the child default dispositions for signals that guestd
-// was started with ignoring. Only clone3 knows it, which Go uses when a cgroup
-// is given; clone ignores it.
+// cloneClearSighand gives the child default dispositions for signals that guestd handles.
+// Only clone3 knows it, which Go uses when a cgroup is given; clone ignores it.
 const cloneClearSighand = unix.CLONE_CLEAR_SIGHAND
 
 // launch is one Start in progress.
@@ -65,7 +70,12 @@ type launch struct {
 	files    []uintptr
 	sys      syscall.SysProcAttr
 	settings settings
-	cgroup   *cgroup // nil without
+	cgroup   *cgroup // nil without; the spawner's mutex guards it
+
+	// early is the child's pidfd from clone on, while it is on its way to its program, and
+	// -1 where that is not known. The kernel writes it; the spawner's mutex is held by who
+	// uses it and by who makes it invalid.
+	early int32
 
 	// Filled in by run.
 	pid     int
@@ -81,9 +91,6 @@ func (l *launch) joinCgroup() {
 		l.spawner.degrade("a cgroup could not be made (" + errnoOf(err).Error() + "): some trees are found through /proc")
 		return
 	}
-	l.spawner.mu.Lock()
-	l.spawner.starting[group] = struct{}{}
-	l.spawner.mu.Unlock()
 	l.cgroup = group
 	l.sys.UseCgroupFD = true
 	l.sys.CgroupFD = group.fd
@@ -95,10 +102,10 @@ func (l *launch) leaveCgroup() {
 		return
 	}
 	l.spawner.mu.Lock()
-	delete(l.spawner.starting, l.cgroup)
-	l.spawner.mu.Unlock()
-	l.spawner.cgroups.release(l.cgroup)
+	group := l.cgroup
 	l.cgroup = nil
+	l.spawner.mu.Unlock()
+	l.spawner.cgroups.release(group)
 	l.sys.UseCgroupFD = false
 }
 
@@ -164,7 +171,7 @@ func (l *launch) forkOnce(path string, args []string) error {
 			return err
 		}
 	}
-	pid, err := forkExec(path, args, &syscall.ProcAttr{
+	pid, err := l.forkExec(path, args, &syscall.ProcAttr{
 		Dir:   l.cmd.Dir,
 		Env:   l.env,
 		Files: l.files,
@@ -198,7 +205,7 @@ func (s *Spawner) adopt(l *launch) *Child {
 		c.cgroup.close()
 	}
 	s.mu.Lock()
-	delete(s.starting, c.cgroup)
+	delete(s.starting, l)
 	s.children[c] = struct{}{}
 	s.mu.Unlock()
 	s.running.Add(1) // allowed beside Wait: Start's own count is still held

@@ -21,7 +21,10 @@ import (
 // Starts go on side by side on several threads, and some fail at each of the steps
 // between clone and exec; none leaves a process or a descriptor (TestMain looks).
 func TestManyStartsAtOnce(t *testing.T) {
-	s := cgroupSpawner(t)
+	eachTreeMode(t, manyStartsAtOnce)
+}
+
+func manyStartsAtOnce(t *testing.T, s *Spawner) {
 	dir := openDir(t)
 	text := write(t, filepath.Join(dir, "text"), "exit 7\n", 0o755) // for /bin/sh
 	plain := write(t, filepath.Join(dir, "plain"), "", 0o644)
@@ -43,8 +46,9 @@ func TestManyStartsAtOnce(t *testing.T) {
 }
 
 // What a start changes of its thread it sets back.
-func TestStartsLeaveNoSignalBlocked(t *testing.T) {
-	s := cgroupSpawner(t)
+func TestStartsLeaveNoSignalBlocked(t *testing.T) { eachTreeMode(t, startsLeaveNoSignalBlocked) }
+
+func startsLeaveNoSignalBlocked(t *testing.T, s *Spawner) {
 	for range 20 {
 		expectCode(t, s, command(t, "/bin/sh", "-c", "exit 3"), 3)
 	}
@@ -72,8 +76,9 @@ func expectErrno(t *testing.T, s *Spawner, cmd Command, want syscall.Errno) {
 
 // A signal that comes while a child is about to become its program is guestd's, not the
 // child's: no handler runs in the child on guestd's memory.
-func TestSignalsDuringStarts(t *testing.T) {
-	s := cgroupSpawner(t)
+func TestSignalsDuringStarts(t *testing.T) { eachTreeMode(t, signalsDuringStarts) }
+
+func signalsDuringStarts(t *testing.T, s *Spawner) {
 	quit := make(chan struct{})
 	var sender sync.WaitGroup
 	sender.Go(func() {
@@ -96,9 +101,10 @@ func TestSignalsDuringStarts(t *testing.T) {
 // A child that takes long to load its program, or is stopped before it has, keeps nobody
 // but its own start waiting: neither other starts nor the garbage collector, however few
 // processors there are.
-func TestSlowExecHoldsNobodyElse(t *testing.T) {
+func TestSlowExecHoldsNobodyElse(t *testing.T) { eachTreeMode(t, slowExecHoldsNobodyElse) }
+
+func slowExecHoldsNobodyElse(t *testing.T, s *Spawner) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	s := cgroupSpawner(t)
 	slow := write(t, filepath.Join(openDir(t), "slow"), "#!/bin/sh\nexit 9\n", 0o755)
 	asked, allow := holdExec(t, slow)
 	started := make(chan struct{})
