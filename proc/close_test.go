@@ -19,6 +19,7 @@ func TestCloseWaitsOnceForAllThatSurvive(t *testing.T) {
 	}
 	for _, p := range stuck {
 		p.mu.Lock()
+		p.killRest()
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errSurvives)
@@ -31,6 +32,25 @@ func TestCloseWaitsOnceForAllThatSurvive(t *testing.T) {
 		p.mu.Unlock()
 		if exit, err := p.Wait(within(t)); err != nil || exit.Signal == 0 {
 			t.Errorf("after that: %+v, %v", exit, err)
+		}
+	}
+}
+
+// A deadline that has passed says nothing of what has ended before.
+func TestCollectingWhatHasEnded(t *testing.T) {
+	table := newTable(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errSurvives)
+	for range 30 {
+		p, err := table.Start(t.Context(), shell("exit 0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.collect(ctx); err != nil {
+			t.Error(err)
 		}
 	}
 }

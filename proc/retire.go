@@ -203,6 +203,9 @@ func (t *Table) Close(ctx context.Context) error {
 	processes := t.terminateAll(running) // and what has been starting
 	t.awaitTermination(ctx, processes)
 	t.killOnce.Do(func() { close(t.killNow) })
+	for _, p := range processes {
+		p.killRest() // which without cgroups takes its time, that nobody's end has to wait for
+	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), closeWait, errSurvives)
 	defer cancel()
 	var left int
@@ -283,16 +286,22 @@ func (t *Table) awaitTermination(ctx context.Context, processes []*Process) {
 	}
 }
 
-// collect kills what is left of the tree and waits for the process's goroutines,
-// unless the context ends before the leader does.
-func (p *Process) collect(ctx context.Context) error {
+// killRest kills what is left of the tree.
+func (p *Process) killRest() {
 	if err := p.child.KillTree(); err != nil {
 		p.table.log.Warn("killing a process's tree", "id", p.id, "error", err)
 	}
-	select {
-	case <-p.exited:
-	case <-ctx.Done():
-		return fmt.Errorf("process %d: %w", p.child.PID(), context.Cause(ctx))
+}
+
+// collect waits for the goroutines of a process that was killed, unless the context ends
+// before the leader does.
+func (p *Process) collect(ctx context.Context) error {
+	if !p.hasEnded() {
+		select {
+		case <-p.exited:
+		case <-ctx.Done():
+			return fmt.Errorf("process %d: %w", p.child.PID(), context.Cause(ctx))
+		}
 	}
 	<-p.settled // reading what was left takes 100 ms at most
 	for _, out := range p.outputs {
