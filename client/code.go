@@ -44,6 +44,9 @@ type Execution struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	stream   executionStream
+	begun    time.Time // the stream
+	useful   bool      // it has brought something new
+	futile   futility
 	place    eventPlace
 	acks     acknowledger
 	opened   bool // a request is under way, so that there may be an execution
@@ -155,6 +158,7 @@ func (x *Execution) receive() (*guestdv1.ExecutionEvent, error) {
 		if !x.place.advance(event) {
 			continue
 		}
+		x.useful = true
 		if number := x.place.acknowledge(proto.Size(event)); number > 0 && x.id != "" {
 			x.acks.acknowledge(number)
 		}
@@ -174,6 +178,9 @@ func (x *Execution) mend(err error) error {
 	broke := fromCall(x.ctx, err)
 	if !broken(broke) {
 		return broke
+	}
+	if why := x.futile.pause(x.ctx, time.Since(x.begun), x.useful); why != nil {
+		return fmt.Errorf("%w: %w", why, broke)
 	}
 	return x.client.comeBack(x.ctx, broke, x.reopen)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
@@ -100,7 +101,7 @@ func (x *Execution) begin() error {
 	if err != nil {
 		return fromCall(x.ctx, err)
 	}
-	x.pending = response.GetEvent()
+	x.pending, x.begun = response.GetEvent(), time.Now()
 	x.place.advance(x.pending)
 	x.stream = func() (*guestdv1.ExecutionEvent, error) {
 		response, err := stream.Recv()
@@ -122,6 +123,7 @@ func (x *Execution) reopen() error {
 	if _, err := stream.Recv(); err != nil {
 		return fromCall(x.ctx, err)
 	}
+	x.begun, x.useful = time.Now(), false
 	x.stream = func() (*guestdv1.ExecutionEvent, error) {
 		response, err := stream.Recv()
 		return response.GetEvent(), err
