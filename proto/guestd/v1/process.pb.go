@@ -1940,7 +1940,8 @@ type ProcessExit struct {
 	UserTime *durationpb.Duration `protobuf:"bytes,6,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`
 	// CPU time in kernel mode of the same.
 	SystemTime *durationpb.Duration `protobuf:"bytes,7,opt,name=system_time,json=systemTime,proto3" json:"system_time,omitempty"`
-	// Peak resident memory in bytes, of the tree where its cgroup tells, else of the largest of those processes.
+	// Peak resident memory in bytes, of the tree where its cgroup tells, else of the largest of those processes; the kernel then counts
+	// in what guestd itself had at the start, so that it tells of processes above some 20 MiB only.
 	PeakMemoryBytes uint64 `protobuf:"varint,8,opt,name=peak_memory_bytes,json=peakMemoryBytes,proto3" json:"peak_memory_bytes,omitempty"`
 	// From start to end, by the monotonic clock.
 	Duration *durationpb.Duration `protobuf:"bytes,9,opt,name=duration,proto3" json:"duration,omitempty"`
