@@ -123,3 +123,18 @@ func (g execCases) OOMScoreMayBeRaised(t *testing.T) {
 	spec.OomScoreAdj = &score
 	wantText(t, "oom_score_adj", g.complete(t, spec).stdout(), "500\n")
 }
+
+// LimitsOfAnotherUserAreAsAsked: lower ones take no rights that guestd may lack in a container, with or
+// without what else is set while a child waits.
+func (g execCases) LimitsOfAnotherUserAreAsAsked(t *testing.T) {
+	g.needRoot(t)
+	soft, hard, none, score := uint64(64), uint64(128), uint64(0), int32(500)
+	for _, oom := range []*int32{nil, &score} {
+		spec := script(`id -u; ulimit -S -n; ulimit -H -n; ulimit -H -c`)
+		spec.User, spec.OomScoreAdj = "65534:65534", oom
+		spec.Limits = []*pb.ResourceLimit{
+			{Resource: "nofile", Soft: &soft, Hard: &hard}, {Resource: "core", Soft: &none, Hard: &none},
+		}
+		wantText(t, "user and limits", g.complete(t, spec).stdout(), "65534\n64\n128\n0\n")
+	}
+}
