@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,23 +54,12 @@ func (a *app) attach(ctx context.Context, id, from string, interactive bool, esc
 	if interactive || (terminal && process.Running && isTerminal(a.stdin)) {
 		options.Stdin = a.stdin
 	}
-	var keys *terminalKeys
-	if terminal && options.Stdin != nil && isTerminal(a.stdin) {
-		raw, err := makeRaw(a.stdin)
-		if err != nil {
-			return err
-		}
-		defer raw.close()
-		keys = a.terminalKeys(escape)
-		options.Stdin = keys
+	if terminal {
+		return a.attachTerminal(ctx, c, id, options, escape)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(context.Canceled)
-	detach := func(s signalError) { cancel(s) }
-	if terminal {
-		return a.followTerminal(ctx, keys, func() (remote, error) { return c.Attach(ctx, id, options) }, detach, cancel)
-	}
-	restore := a.signals.redirect(detach)
+	restore := a.signals.redirect(func(s signalError) { cancel(s) })
 	defer restore()
 	attachment, err := c.Attach(ctx, id, options)
 	if err != nil {
@@ -80,6 +70,66 @@ func (a *app) attach(ctx context.Context, id, from string, interactive bool, esc
 		return s
 	}
 	return err
+}
+
+// attachTerminal puts a process's terminal in the place of the local one.
+func (a *app) attachTerminal(ctx context.Context, c *client.Client, id string, options client.AttachOptions, escape escapeFlag) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(context.Canceled)
+	var keys *terminalKeys
+	if options.Stdin != nil && isTerminal(a.stdin) {
+		raw, err := makeRaw(a.stdin)
+		if err != nil {
+			return err
+		}
+		defer raw.close()
+		keys = a.terminalKeys(escape)
+		options.Stdin = keys
+	}
+	missing := make(chan struct{}, 1)
+	if options.FromNow {
+		missing <- struct{}{}
+	}
+	options.OnGap = func(g client.Gap) {
+		a.tellGap(g)
+		select {
+		case missing <- struct{}{}:
+		default:
+		}
+	}
+	start := func() (remote, error) {
+		attachment, err := c.Attach(ctx, id, options)
+		if err == nil && isTerminal(a.stdout) {
+			go a.repaintAfter(ctx, missing, attachment)
+		}
+		return attachment, err
+	}
+	return a.followTerminal(ctx, keys, start, func(s signalError) { cancel(s) }, cancel)
+}
+
+// repaintPause is between two sizes, so that a program gets to see both.
+const repaintPause = 100 * time.Millisecond
+
+// repaintAfter has the program paint its screen anew once a part of what has painted it is missing: by
+// another size for a moment, which is what all such programs listen to. It ends with ctx at the latest.
+func (a *app) repaintAfter(ctx context.Context, missing <-chan struct{}, r remote) {
+	select {
+	case <-missing:
+	case <-ctx.Done():
+		return
+	}
+	for _, fewer := range []int{1, 0} {
+		select {
+		case <-time.After(repaintPause):
+		case <-ctx.Done():
+			return
+		}
+		if size, known := a.terminalSize(); known {
+			size.Rows = max(1, size.Rows-fewer)
+			// It fails only when the process has ended, which Wait tells.
+			_ = r.Resize(size)
+		}
+	}
 }
 
 // tellGap tells of lost output at its place, and notes it.

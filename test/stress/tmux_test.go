@@ -263,6 +263,13 @@ func TestViewersInTmux(t *testing.T) {
 	same()
 	first.close() // its guestctl is hung up, and the program goes on
 
+	// Who has not seen the screen being painted sees it all the same.
+	late := g.openWindow(t, 72, 18, "attach", "--from", "now", id)
+	late.await("what the second shows", func(screen string) bool { return screen == second.screen() })
+	late.keys("Enter")
+	late.do("send-keys", "-l", "~.") // which is no line's start for vim, and one for guestctl
+	late.awaitText("ended with 0")
+
 	third := g.openWindow(t, 72, 18, "attach", id)
 	third.await("what the second shows", func(screen string) bool { return screen == second.screen() })
 	third.keys("Escape")
