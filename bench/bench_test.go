@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"guestd.internal/test/programs"
 )
 
 // TestMain lets the test binary play parts, as the program does.
@@ -29,10 +30,8 @@ func TestQuick(t *testing.T) {
 		t.Skip("builds and starts guestd")
 	}
 	bin := t.TempDir()
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", bin+"/", "guestd.internal/cmd/guestd", "guestd.internal/cmd/guestctl")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
+	if err := programs.Build(bin, false, "guestd", "guestctl"); err != nil {
+		t.Fatal(err)
 	}
 	fast := t.TempDir()
 	only := "."

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	guestdv1 "guestd.internal/proto/guestd/v1"
+	"guestd.internal/test/programs"
 )
 
 // programDir is where guestd is built for the tests that run a real one.
@@ -23,12 +24,7 @@ var programDir string
 
 // guestdProgram builds guestd, once and only for a test that wants it: fuzz workers do not.
 var guestdProgram = sync.OnceValues(func() (string, error) {
-	program := filepath.Join(programDir, "guestd")
-	out, err := exec.Command("go", "build", "-o", program, "guestd.internal/cmd/guestd").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building guestd: %w\n%s", err, out)
-	}
-	return program, nil
+	return filepath.Join(programDir, "guestd"), programs.Build(programDir, false, "guestd")
 })
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"guestd.internal/test/programs"
 )
 
 // bin holds the programs under test; TestMain builds them.
@@ -27,9 +29,8 @@ func runTests(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	bin = dir
-	args := []string{"build", "-o", dir + "/", "guestd.internal/cmd/guestd", "guestd.internal/cmd/guestctl"}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building: %v\n%s", err, out)
+	if err := programs.Build(dir, false, "guestd", "guestctl"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	// What the tests start is to have a signal's default action, even if they run
@@ -49,6 +50,9 @@ type guest struct {
 
 func startGuest(t *testing.T, args ...string) *guest {
 	t.Helper()
+	if err := programs.DependOnSources(); err != nil { // TestMain has built them, which go test does not note
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	g := &guest{target: "unix://" + filepath.Join(dir, "s")}
 	g.cmd = exec.Command(filepath.Join(bin, "guestd"), append([]string{"--listen", g.target, "--user", fmt.Sprint(os.Getuid()),

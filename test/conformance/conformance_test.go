@@ -23,6 +23,7 @@ import (
 	"guestd.internal/client"
 	pb "guestd.internal/proto/guestd/v1"
 	"guestd.internal/test/firecracker"
+	"guestd.internal/test/programs"
 )
 
 // targetVariable names the target of TestTarget, as client.Dial takes it.
@@ -180,13 +181,11 @@ func freshInProcess(t *testing.T) *grpc.ClientConn { return inProcess(t)(t) }
 // build makes guestd's static binary.
 func build(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "guestd")
-	command := exec.CommandContext(t.Context(), "go", "build", "-o", program, "guestd.internal/cmd/guestd")
-	command.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("building guestd: %v\n%s", err, out)
+	dir := t.TempDir()
+	if err := programs.Build(dir, false, "guestd"); err != nil {
+		t.Fatal(err)
 	}
-	return program
+	return filepath.Join(dir, "guestd")
 }
 
 // spawnGuestd starts a guestd, which ends with the test, and returns its socket.

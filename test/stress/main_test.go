@@ -13,6 +13,7 @@ import (
 
 	"guestd.internal/client"
 	guestdv1 "guestd.internal/proto/guestd/v1"
+	"guestd.internal/test/programs"
 )
 
 // bin holds the programs under test; TestMain builds them.
@@ -36,13 +37,8 @@ func runTests(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	bin = dir
-	args := []string{"build", "-o", dir + "/"}
-	if raceDetector {
-		args = append(args, "-race")
-	}
-	build := exec.Command("go", append(args, "guestd.internal/cmd/guestd", "guestd.internal/cmd/guestctl")...)
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building: %v\n%s", err, out)
+	if err := programs.Build(dir, raceDetector, "guestd", "guestctl"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
@@ -71,6 +67,9 @@ type guestd struct {
 
 func startGuestd(t *testing.T, args ...string) *guestd {
 	t.Helper()
+	if err := programs.DependOnSources(); err != nil { // TestMain has built them, which go test does not note
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	g := &guestd{socket: filepath.Join(dir, "s")}
 	g.cmd = exec.Command(filepath.Join(bin, "guestd"), append([]string{"--listen", g.target(), "--user", fmt.Sprint(os.Getuid()),
