@@ -98,6 +98,30 @@ func TestVanishedClientStopsNothing(t *testing.T) {
 	}
 }
 
+// An execution's end waits for what another thread of the kernel is just sending.
+func TestOutputThatIsBeingSentComesBeforeTheEnd(t *testing.T) {
+	cs := newContexts(t)
+	for _, stream := range []string{"stdout", "stderr"} {
+		out := execute(t, cs, fmt.Sprintf(`
+import sys, threading, time
+thread, main, begun = sys.%[1]s.pub_thread, threading.get_ident(), threading.Event()
+send = thread.send_multipart
+def slowly(*args, **kwargs):
+    if threading.get_ident() != main:
+        begun.set()
+        time.sleep(0.5)
+    return send(*args, **kwargs)
+thread.send_multipart = slowly
+print("late", file=sys.%[1]s)
+assert begun.wait(30)
+thread.send_multipart = send
+`, stream))
+		if text := out.stdout + out.stderr; out.finished.Status != OK || text != "late\n" {
+			t.Errorf("%s: %q, %+v", stream, text, out.finished)
+		}
+	}
+}
+
 func TestReaderComesBackWithinTheGrace(t *testing.T) {
 	cs := newContexts(t, func(cfg *Config) { cfg.OutputLimit = 16 << 10 })
 	x := start(t, cs, Request{Code: "for i in range(5000): print(i, flush=True)"})

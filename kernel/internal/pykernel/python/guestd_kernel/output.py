@@ -212,8 +212,9 @@ class Stream(OutStream):
             return
         if self.descriptors is not None:
             self.descriptors.drain(self)
-        if self._text.tell():
-            with self.pub_thread.shield, self._lock:
+        # The lock also where there is no text: another thread may just be sending it.
+        with self.pub_thread.shield, self._lock:
+            if self._text.tell():
                 self._publish_text()
 
     def _publish_text(self):
