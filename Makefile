@@ -67,7 +67,7 @@ race: ## Run all Go tests under the race detector
 
 .PHONY: lint
 lint: $(TOOLS)/golangci-lint ## Check formatting, vet and lint
-	$(TOOLS)/golangci-lint run ./...
+	$(TOOLS)/golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (5s)
