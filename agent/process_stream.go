@@ -97,7 +97,7 @@ func (s *processService) Exec(stream guestdv1.ProcessService_ExecServer) error {
 			Pid:         uint32(info.PID),
 			InstanceId:  s.instance,
 			StartTime:   timestamp(info.Start),
-			InputOffset: info.Input,
+			InputOffset: attachment.InputOffset(),
 		}}})
 }
 
@@ -134,7 +134,7 @@ func (s *processService) Attach(stream guestdv1.ProcessService_AttachServer) err
 		Attached: &guestdv1.ProcessAttached{
 			Process:     processMessage(&info, 0),
 			Offsets:     streamOffsets(attachment.Offsets()),
-			InputOffset: p.InputOffset(),
+			InputOffset: attachment.InputOffset(),
 		}}})
 }
 
@@ -171,8 +171,12 @@ func (ps *processStream) serve(p *proc.Process, a *proc.Attachment, header *gues
 		}()
 		err = ps.events(ctx, a)
 	}
-	if refused := context.Cause(ctx); err != nil && refused != nil && ps.ctx.Err() == nil {
+	refused := context.Cause(ctx)
+	if err != nil && refused != nil && ps.ctx.Err() == nil {
 		err = refused // a request, and not what waited for the next event
+	}
+	if errors.Is(refused, errLeft) {
+		err = nil // also where the client has not waited for the call's end
 	}
 	cancel(errCallEnded)
 	if err == nil {
@@ -204,6 +208,9 @@ func (ps *processStream) events(ctx context.Context, a *proc.Attachment) error {
 	}
 }
 
+// errLeft ends a call whose client leaves the process alone.
+var errLeft = errors.New("the client has left")
+
 // requestReader does what the requests of one stream ask for, in order.
 type requestReader struct {
 	stream     *processStream
@@ -233,7 +240,7 @@ func (r *requestReader) request(ctx context.Context, m *guestdv1.ProcessRequest)
 	case *guestdv1.ProcessRequest_Input:
 		return r.input(ctx, req.Input)
 	case *guestdv1.ProcessRequest_CloseInput:
-		return r.process.CloseInput(req.CloseInput.GetOffset())
+		return r.attachment.CloseInput(req.CloseInput.GetOffset())
 	case *guestdv1.ProcessRequest_Resize:
 		return resize(r.process, req.Resize, "resize")
 	case *guestdv1.ProcessRequest_Signal:
@@ -248,6 +255,8 @@ func (r *requestReader) request(ctx context.Context, m *guestdv1.ProcessRequest)
 			return invalid("ack."+malformed.Field, malformed.Problem)
 		}
 		return err
+	case *guestdv1.ProcessRequest_Leave:
+		return errLeft
 	case *guestdv1.ProcessRequest_Start, *guestdv1.ProcessRequest_Attach:
 		return invalid("request", "start and attach may only be the first message")
 	default:
@@ -259,7 +268,7 @@ func (r *requestReader) input(ctx context.Context, m *guestdv1.ProcessInput) err
 	if n := len(m.GetData()); n > maxInputFrame {
 		return invalid("input.data", fmt.Sprintf("has %d bytes, must have at most %d", n, maxInputFrame))
 	}
-	_, err := r.process.WriteInput(ctx, m.GetOffset(), m.GetData())
+	_, err := r.attachment.WriteInput(ctx, m.GetOffset(), m.GetData())
 	if errors.Is(err, proc.ErrInputClosed) {
 		return nil // told by input_status; the output goes on
 	}

@@ -178,9 +178,11 @@ func (c *Cmd) Signal(signal syscall.Signal) error { return c.running.Load().sign
 // Resize sets the size of the command's terminal; the last one wins. It fails as Signal does.
 func (c *Cmd) Resize(size Size) error { return c.running.Load().resize(size) }
 
-// Leave lets the command go on without this client, and ends Wait with ErrLeft. Input that was read is
-// delivered before, and what Stdin gives later is lost; whoever attaches by ID finds the output from
-// where this client has read it to. It fails as Signal does.
+// Leave lets the command go on without this client, whatever OnDisconnect says, and ends Wait with ErrLeft.
+// Input that was read is delivered before, and what Stdin gives later is lost; the command is not held
+// back for this client any more, and whoever attaches by ID finds its output as far as guestd has it. It
+// fails as Signal does, and with ErrUnavailable, having left all the same, where guestd does not confirm
+// it within a second: then input may be lost, and a command that fills its log waits for a minute.
 func (c *Cmd) Leave() error { return c.running.Load().leave() }
 
 // Detach starts the command without a reader and returns its id: it goes on by itself, and can be

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -208,7 +207,7 @@ func (o *outbox) awaitInputRoom() int {
 func (o *outbox) addInput(piece inputPiece, last bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.input.closed {
+	if o.input.closed || o.leaving {
 		return
 	}
 	if len(piece.data) > 0 {
@@ -228,26 +227,6 @@ func (o *outbox) accepted() uint64 {
 		return 0
 	}
 	return o.input.accepted
-}
-
-// awaitAccepted waits until guestd has all the input that was read so far, for as long as patience lasts.
-func (o *outbox) awaitAccepted(patience time.Duration) {
-	if o.input == nil {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	expired := false
-	timer := time.AfterFunc(patience, func() {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		expired = true
-		o.input.room.Broadcast()
-	})
-	defer timer.Stop()
-	for o.input.accepted < o.input.end && !expired {
-		o.input.room.Wait()
-	}
 }
 
 // inputStatus notes how far guestd has given the input to the program.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -24,6 +25,9 @@ func TestLeave(t *testing.T) {
 			got, err := s.Recv()
 			if err != nil {
 				return err
+			}
+			if got.GetRequest().GetLeave() != nil {
+				return nil
 			}
 			requests <- got.GetRequest()
 			if input := got.GetRequest().GetInput(); input != nil {
@@ -79,8 +83,8 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// A guestd that takes no input, or is out of reach, is left all the same.
-func TestLeaveThoughInputIsNotTaken(t *testing.T) {
+// A guestd that does not answer is left all the same, and that is told.
+func TestLeaveThoughGuestdDoesNotAnswer(t *testing.T) {
 	client, _ := serveFake(t, &fakeGuestd{exec: func(s guestdv1.ProcessService_ExecServer) error {
 		if err := s.Send(&guestdv1.ExecResponse{Event: started()}); err != nil {
 			return err
@@ -93,10 +97,44 @@ func TestLeaveThoughInputIsNotTaken(t *testing.T) {
 	if err := cmd.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Leave(); err != nil {
-		t.Error(err)
+	if err := cmd.Leave(); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("leaving: %v", err)
 	}
 	if err := cmd.Wait(); !errors.Is(err, ErrLeft) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// Whoever stops to follow a process gives up his place, too: the end of his context is no loss.
+func TestEndOfAnAttachmentsContextIsALeave(t *testing.T) {
+	left := make(chan struct{})
+	client, _ := serveFake(t, &fakeGuestd{attach: func(s guestdv1.ProcessService_AttachServer) error {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		if err := attachScript(nil, attached(), output(0, "a"))(s); err != nil {
+			return err
+		}
+		for {
+			got, err := s.Recv()
+			if err != nil {
+				return err
+			}
+			if got.GetRequest().GetLeave() != nil {
+				close(left)
+				return nil
+			}
+		}
+	}})
+	why := errors.New("seen enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	attachment, err := client.Attach(ctx, "p-fake", AttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(why)
+	if err := attachment.Wait(); !errors.Is(err, why) {
+		t.Errorf("got %v", err)
+	}
+	<-left
 }

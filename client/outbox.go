@@ -30,6 +30,8 @@ type outbox struct {
 	killed   bool
 	size     *guestdv1.TerminalSize
 	sizeSent bool
+	leaving  bool // behind all input that was read
+	leftSent bool
 	input    *inputWindow // nil without input
 	// taken and acked are, for each stream, how far the user's writer has got and how far guestd knows.
 	taken, acked [streamKinds]uint64
@@ -54,7 +56,7 @@ func (o *outbox) attach(l *link, from uint64) error {
 	}
 	o.link = l
 	o.acked = o.taken // the request that opened the link has told where to go on
-	o.sizeSent = false
+	o.sizeSent, o.leftSent = false, false
 	if o.killed {
 		o.signals = []*guestdv1.ProcessSignal{killSignal()}
 	}
@@ -96,6 +98,22 @@ func (o *outbox) kill() {
 	o.killed = true
 	o.signals = append(o.signals, killSignal())
 	o.wakeLocked()
+}
+
+// leave says goodbye to guestd, on each link until one ends for it, and takes no more input. It returns
+// false between two links.
+func (o *outbox) leave() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.leaving = true
+	o.wakeLocked()
+	return o.link != nil
+}
+
+func (o *outbox) isLeaving() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.leaving
 }
 
 func (o *outbox) resize(size *guestdv1.TerminalSize) {
@@ -161,7 +179,7 @@ func (o *outbox) wakeLocked() {
 }
 
 func (o *outbox) pendingLocked() bool {
-	return len(o.signals) > 0 || o.size != nil || o.input != nil || !o.ackedAllLocked()
+	return len(o.signals) > 0 || o.size != nil || o.input != nil || o.leaving || !o.ackedAllLocked()
 }
 
 // send is a link's sender: the only one that sends on its stream. It ends with the link.
@@ -204,10 +222,16 @@ func (o *outbox) next() (*guestdv1.ProcessRequest, *wire.Piece) {
 	if request := o.nextAckLocked(); request != nil {
 		return request, nil
 	}
-	if o.input == nil {
-		return nil, nil
+	if o.input != nil {
+		if request, piece := o.input.next(); request != nil || piece != nil {
+			return request, piece
+		}
 	}
-	return o.input.next()
+	if o.leaving && !o.leftSent {
+		o.leftSent = true
+		return &guestdv1.ProcessRequest{Request: &guestdv1.ProcessRequest_Leave{Leave: &guestdv1.ProcessLeave{}}}, nil
+	}
+	return nil, nil
 }
 
 func (o *outbox) nextAckLocked() *guestdv1.ProcessRequest {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"time"
 
 	guestdv1 "guestd.internal/proto/guestd/v1"
 )
@@ -67,9 +66,6 @@ func (r *running) pumpInput(stdin io.Reader) {
 	}
 }
 
-// leavePatience is how long leaving waits for input that was read to reach guestd.
-const leavePatience = time.Second
-
 // leave ends the session and lets the process go on.
 func (r *running) leave() error {
 	if err := r.notRunning(); err != nil {
@@ -78,10 +74,7 @@ func (r *running) leave() error {
 	if !r.release() {
 		return nil // the context has ended it
 	}
-	r.session.outbox.awaitAccepted(leavePatience)
-	r.session.outbox.closeInput() // the end of the user's is not the process's any more
-	r.session.cancel(ErrLeft)
-	return nil
+	return r.session.leave(ErrLeft)
 }
 
 // run carries the session to its end.

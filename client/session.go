@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -42,6 +43,9 @@ type session struct {
 	gaps []Gap
 	// opened: a first message is under way, so that a process may exist.
 	opened atomic.Bool
+	// leftWhy is what a session that is leaving ends with; set before the outbox knows.
+	leftWhy   error
+	leaveOnce sync.Once
 }
 
 // newSession prepares a session whose calls outlive ctx's end, so that a cancelled command can be
@@ -142,6 +146,9 @@ func (s *session) run() error {
 		begun, before := time.Now(), s.progress()
 		err := s.receive()
 		s.outbox.detach(err)
+		if s.exit == nil && s.outbox.isLeaving() && !broken(err) {
+			return s.finish(s.leftWhy)
+		}
 		if errors.Is(err, io.EOF) {
 			err = nil
 			if s.exit == nil {
@@ -264,13 +271,35 @@ func (s *session) linkError(err error) error {
 // cancelled is called when the user's context is done: it kills the tree and lets run see its end,
 // or leaves the process alone.
 func (s *session) cancelled(cause error, keep bool) {
-	if keep || !s.opened.Load() {
+	if !s.opened.Load() {
 		s.cancel(cause)
+		return
+	}
+	if keep {
+		_ = s.leave(cause) // nobody hears of it, and the process goes on
 		return
 	}
 	s.outbox.kill()
 	timer := time.AfterFunc(killPatience, func() { s.cancel(cause) })
 	context.AfterFunc(s.ctx, func() { timer.Stop() })
+}
+
+// leavePatience is how long leaving waits for guestd to do what was sent before.
+const leavePatience = time.Second
+
+// leave gives up the reader's place at guestd, and ends the session with the given error. It fails where
+// guestd does not confirm it.
+func (s *session) leave(why error) error {
+	s.leaveOnce.Do(func() { s.leftWhy = why })
+	if s.outbox.leave() {
+		select {
+		case <-s.ctx.Done(): // finish ends it
+			return nil
+		case <-time.After(leavePatience):
+		}
+	}
+	s.cancel(why)
+	return fmt.Errorf("%w: it does not answer, and input that was sent last may be lost", ErrUnavailable)
 }
 
 func killSignal() *guestdv1.ProcessSignal {

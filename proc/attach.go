@@ -86,6 +86,7 @@ type Attachment struct {
 	starts  []StreamOffset
 	readers []*outlog.Reader // one for each of the process's outputs
 	wakeups chan struct{}
+	writer  *inputWriter // nil without input
 
 	// Next alone uses the following.
 	settled <-chan struct{} // nil once its closing was seen
@@ -113,11 +114,14 @@ func (p *Process) Attach(o AttachOptions) (*Attachment, error) {
 		r, err := out.log.Attach(outlog.ReaderOptions{ID: o.ReaderID, From: offsets[i], Mode: o.Mode,
 			Stall: o.StallTimeout, Wake: a.wakeups, QuietEnd: !o.FollowAfterExit})
 		if err != nil {
-			a.leave(func(r *outlog.Reader) { r.Close() })
+			a.Close()
 			return nil, fmt.Errorf("attaching to %v: %w", out.stream, err)
 		}
 		a.readers = append(a.readers, r)
 		a.starts = append(a.starts, StreamOffset{out.stream, r.Offset()})
+	}
+	if p.input != nil {
+		a.writer = p.input.join(o.ReaderID)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,7 +282,7 @@ func (a *Attachment) inputStatus() (InputStatus, bool) {
 	if in == nil || a.exited {
 		return InputStatus{}, false
 	}
-	status := in.status()
+	status := in.status(a.writer)
 	changed := status != a.input
 	a.input = status
 	return status, changed
@@ -331,7 +335,7 @@ func (a *Attachment) Ack(stream Stream, offset uint64) error {
 // place is kept for its grace; then, where the process is to be killed on
 // disconnect and nobody else has attached, its tree is ended.
 func (a *Attachment) Detach() {
-	a.leave(func(r *outlog.Reader) { r.Detach(a.grace) })
+	a.leave(false, func(r *outlog.Reader) { r.Detach(a.grace) })
 	p := a.process
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -351,14 +355,19 @@ func (p *Process) killAbandoned() {
 
 // Close gives the reader's place up: it has all it wants.
 func (a *Attachment) Close() {
-	a.leave(func(r *outlog.Reader) { r.Close() })
+	a.leave(true, func(r *outlog.Reader) { r.Close() })
 }
 
-// leave takes the attachment from its process and lets each reader go.
-func (a *Attachment) leave(letGo func(*outlog.Reader)) {
+// leave takes the attachment from its process, for good or to come back, and lets each
+// reader go.
+func (a *Attachment) leave(forGood bool, letGo func(*outlog.Reader)) {
 	a.process.mu.Lock()
+	_, attached := a.process.attachments[a]
 	delete(a.process.attachments, a)
 	a.process.mu.Unlock()
+	if attached && a.writer != nil {
+		a.process.input.leave(a.writer, forGood)
+	}
 	for _, r := range a.readers {
 		letGo(r)
 	}

@@ -117,13 +117,14 @@ func (in *input) advance(n int) bool {
 	}
 	in.queue.drop(n)
 	in.written += uint64(n)
+	in.settle(uint64(n))
 	in.growPipe()
 	close(in.room)
 	in.room = make(chan struct{})
 	if in.written-in.told < inputStep {
 		return false
 	}
-	in.told = in.written
+	in.noteTold()
 	return true
 }
 
@@ -158,7 +159,7 @@ func (in *input) finish() bool {
 func (in *input) fail(broken bool) {
 	in.closed, in.broken = true, broken
 	in.queue.clear()
-	in.told = in.written
+	in.noteTold()
 	close(in.room)
 	in.room = make(chan struct{})
 	if in.terminal == nil {

@@ -51,15 +51,17 @@ type input struct {
 	// mu protects the following, and is never held while anything blocks.
 	mu       sync.Mutex
 	queue    inputQueue
-	accepted uint64 // bytes taken from clients
-	written  uint64 // bytes given to the program
-	told     uint64 // written, as progress was last called
-	writing  bool   // the goroutine is there
-	grown    bool   // the pipe was made bigger, or may not be
-	keys     []byte // to be typed before the queue; no client's bytes
-	closed   bool   // nothing is accepted any more
-	broken   bool   // and that is the program's doing
-	end      bool   // an end of file is to come after the byte before endAt
+	shares   []share        // whose the bytes in the queue are
+	writers  []*inputWriter // those that are attached, and those that may come back
+	accepted uint64         // bytes taken from clients
+	written  uint64         // bytes given to the program
+	told     uint64         // written, as progress was last called
+	writing  bool           // the goroutine is there
+	grown    bool           // the pipe was made bigger, or may not be
+	keys     []byte         // to be typed before the queue; no client's bytes
+	closed   bool           // nothing is accepted any more
+	broken   bool           // and that is the program's doing
+	end      bool           // an end of file is to come after the byte before endAt
 	endAt    uint64
 	line     []byte        // given to a terminal since the last end of a line
 	room     chan struct{} // closed and replaced when there is room again
@@ -71,10 +73,11 @@ func newInput(file *os.File, t *terminal, progress func()) *input {
 }
 
 // write accepts data at an offset, nil for behind all that is accepted, and returns how
-// far all input is accepted. It waits while InputWindow bytes are ahead of the program.
-func (in *input) write(ctx context.Context, at *uint64, data []byte) (uint64, error) {
+// far the input is accepted: that of a writer, in whose positions the offset is, too, or
+// all. It waits while InputWindow bytes are ahead of the program.
+func (in *input) write(ctx context.Context, w *inputWriter, at *uint64, data []byte) (uint64, error) {
 	for {
-		accepted, rest, room, err := in.accept(at, data)
+		accepted, rest, room, err := in.accept(w, at, data)
 		if err != nil || len(rest) == 0 {
 			return accepted, err
 		}
@@ -88,7 +91,7 @@ func (in *input) write(ctx context.Context, at *uint64, data []byte) (uint64, er
 }
 
 // accept takes what there is room for, and returns the rest.
-func (in *input) accept(at *uint64, data []byte) (accepted uint64, rest []byte, room <-chan struct{}, err error) {
+func (in *input) accept(w *inputWriter, at *uint64, data []byte) (accepted uint64, rest []byte, room <-chan struct{}, err error) {
 	in.mu.Lock()
 	tell := false
 	defer func() {
@@ -97,29 +100,34 @@ func (in *input) accept(at *uint64, data []byte) (accepted uint64, rest []byte, 
 			in.progress()
 		}
 	}()
-	offset := in.accepted
+	accepted = in.position(w)
+	offset := accepted
 	if at != nil {
 		offset = *at
 	}
-	if offset > in.accepted {
+	if offset > accepted {
 		if in.broken {
 			// What was sent before the client could know is past what was accepted.
-			return in.accepted, nil, nil, ErrInputClosed
+			return accepted, nil, nil, ErrInputClosed
 		}
-		return in.accepted, nil, nil, &outlog.OffsetError{Offset: offset, End: in.accepted}
+		return accepted, nil, nil, &outlog.OffsetError{Offset: offset, End: accepted}
 	}
-	data = data[min(uint64(len(data)), in.accepted-offset):]
+	data = data[min(uint64(len(data)), accepted-offset):]
 	if len(data) == 0 {
-		return in.accepted, nil, nil, nil
+		return accepted, nil, nil, nil
 	}
 	if in.closed || in.end && in.terminal == nil {
-		return in.accepted, nil, nil, ErrInputClosed
+		return accepted, nil, nil, ErrInputClosed
 	}
-	n := min(len(data), max(0, InputWindow-int(in.accepted-in.written)))
+	n := 0
+	if in.credits(w) {
+		n = min(len(data), max(0, InputWindow-int(in.accepted-in.written)))
+	}
 	in.accepted += uint64(n)
+	in.credit(w, n)
 	in.queue.add(data[:n])
 	tell = in.flush()
-	return in.accepted, data[n:], in.room, nil
+	return accepted + uint64(n), data[n:], in.room, nil
 }
 
 // feed gives the program all of its input at once, whatever its size, and the
@@ -128,6 +136,7 @@ func (in *input) feed(data []byte) {
 	in.mu.Lock()
 	in.queue.lend(data)
 	in.accepted = uint64(len(data))
+	in.credit(nil, len(data))
 	in.end, in.endAt = true, in.accepted
 	tell := in.flush()
 	in.mu.Unlock()
@@ -138,7 +147,7 @@ func (in *input) feed(data []byte) {
 
 // closeAt puts the end of file after the byte before an offset, nil for after all that
 // is accepted.
-func (in *input) closeAt(at *uint64) error {
+func (in *input) closeAt(w *inputWriter, at *uint64) error {
 	in.mu.Lock()
 	tell := false
 	defer func() {
@@ -147,23 +156,30 @@ func (in *input) closeAt(at *uint64) error {
 			in.progress()
 		}
 	}()
-	offset := in.accepted
+	accepted, endAt := in.position(w), in.endAt
+	if w != nil {
+		endAt = w.endAt
+	}
+	offset := accepted
 	if at != nil {
 		offset = *at
 	}
 	switch {
 	case in.broken:
 		return nil // an end that comes too late, of input that was not all accepted
-	case offset > in.accepted:
-		return &outlog.OffsetError{Offset: offset, End: in.accepted}
+	case offset > accepted:
+		return &outlog.OffsetError{Offset: offset, End: accepted}
 	case in.closed || in.end:
 		return nil
-	case offset < in.accepted:
-		return &InvalidError{"offset", fmt.Sprintf("%d is before the %d bytes of input accepted already", offset, in.accepted)}
-	case in.terminal != nil && offset == in.endAt:
+	case offset < accepted:
+		return &InvalidError{"offset", fmt.Sprintf("%d is before the %d bytes of input accepted already", offset, accepted)}
+	case in.terminal != nil && offset == endAt:
 		return nil // typed already
 	}
-	in.end, in.endAt = true, offset
+	in.end, in.endAt = true, in.accepted
+	if w != nil {
+		w.endAt = offset
+	}
 	tell = in.flush()
 	return nil
 }
@@ -180,11 +196,16 @@ func (in *input) stop() {
 	}
 }
 
-// status is what InputStatus tells.
-func (in *input) status() InputStatus {
+// status is what InputStatus tells a writer. What was there before it counts until the program has
+// read all of that.
+func (in *input) status(w *inputWriter) InputStatus {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return InputStatus{Accepted: in.told, Closed: in.broken}
+	accepted := in.told
+	if accepted >= w.base {
+		accepted = w.base + w.told
+	}
+	return InputStatus{Accepted: accepted, Closed: in.broken}
 }
 
 // lost reports whether the program left something of its input.
@@ -219,7 +240,7 @@ func (p *Process) writeInput(ctx context.Context, at *uint64, data []byte) (acce
 	if p.input == nil {
 		return 0, ErrNoInput
 	}
-	return p.input.write(ctx, at, data)
+	return p.input.write(ctx, nil, at, data)
 }
 
 // CloseInput ends the program's stdin after offset bytes. On a terminal it types
@@ -235,7 +256,7 @@ func (p *Process) closeInput(at *uint64) error {
 	if p.input == nil {
 		return ErrNoInput
 	}
-	return p.input.closeAt(at)
+	return p.input.closeAt(nil, at)
 }
 
 // InputOffset is how many bytes of input were accepted.

@@ -49,7 +49,7 @@ func withStdin(spec Spec) Spec {
 
 func TestInputStreamsWithoutLimit(t *testing.T) {
 	table := newTable(t)
-	p, a, err := table.Exec(t.Context(), withStdin(Spec{Args: []string{"sha256sum"}}), AttachOptions{})
+	_, a, err := table.Exec(t.Context(), withStdin(Spec{Args: []string{"sha256sum"}}), AttachOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestInputStreamsWithoutLimit(t *testing.T) {
 	block := bytes.Repeat([]byte("guestd input "), 30_000)
 	var offset uint64
 	for range 300 { // 117 MB
-		accepted, err := p.WriteInput(within(t), offset, block)
+		accepted, err := a.WriteInput(within(t), offset, block)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestInputStreamsWithoutLimit(t *testing.T) {
 			t.Fatalf("accepted %d of %d", accepted, offset)
 		}
 	}
-	if err := p.CloseInput(offset); err != nil {
+	if err := a.CloseInput(offset); err != nil {
 		t.Fatal(err)
 	}
 	h := listen(t, a)
@@ -243,10 +243,10 @@ func TestOutputWithoutEndHidesNoInputStatus(t *testing.T) {
 	}
 	defer a.Close()
 	eventually(t, "the log is full", func() bool { return p.Info().Output[0].Offset >= outlog.DefaultLimit*3/4 })
-	if _, err := p.WriteInput(within(t), 0, make([]byte, inputStep)); err != nil {
+	if _, err := a.WriteInput(within(t), 0, make([]byte, inputStep)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the program has read", func() bool { return p.input.status().Accepted > 0 })
+	eventually(t, "the program has read", func() bool { return p.input.status(a.writer).Accepted > 0 })
 	for range 2 { // there is output for more than that
 		event, err := a.Next(within(t))
 		if err != nil {

@@ -1206,8 +1206,9 @@ func (x *ProcessAttach) GetFollowAfterExit() bool {
 // stream (acknowledgements, signals) waits with them.
 type ProcessInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position of the first byte of data in the stream of all input. guestd ignores what it has already; a position
-	// beyond what it has is OUT_OF_RANGE.
+	// Position of the first byte of data. Each client has positions of its own: they begin at the first answer's
+	// input_offset and count what it sends, whoever else writes meanwhile; its reader_id keeps them for its return. guestd
+	// ignores what it has already; a position beyond what it has is OUT_OF_RANGE.
 	Offset uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The bytes, at most 1 MiB.
 	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
@@ -1262,7 +1263,7 @@ func (x *ProcessInput) GetData() []byte {
 // ProcessCloseInput ends the input.
 type ProcessCloseInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Total number of input bytes; the end follows them. A position beyond what was sent is OUT_OF_RANGE.
+	// The client's position behind its last byte; the end follows that. A position beyond what was sent is OUT_OF_RANGE.
 	Offset        uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1360,6 +1361,44 @@ func (x *ProcessSignal) GetScope() SignalScope {
 	return SignalScope_SIGNAL_SCOPE_UNSPECIFIED
 }
 
+// ProcessLeave says that the client leaves the process alone on purpose. Its call ends with OK when everything sent before is done;
+// the place of its reader is given up, so that it holds the process back no longer, and on_disconnect does not apply.
+type ProcessLeave struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessLeave) Reset() {
+	*x = ProcessLeave{}
+	mi := &file_guestd_v1_process_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessLeave) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessLeave) ProtoMessage() {}
+
+func (x *ProcessLeave) ProtoReflect() protoreflect.Message {
+	mi := &file_guestd_v1_process_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessLeave.ProtoReflect.Descriptor instead.
+func (*ProcessLeave) Descriptor() ([]byte, []int) {
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{13}
+}
+
 // ProcessRequest is what a client sends on Exec and Attach.
 type ProcessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1374,6 +1413,7 @@ type ProcessRequest struct {
 	//	*ProcessRequest_Resize
 	//	*ProcessRequest_Signal
 	//	*ProcessRequest_Ack
+	//	*ProcessRequest_Leave
 	Request       isProcessRequest_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1381,7 +1421,7 @@ type ProcessRequest struct {
 
 func (x *ProcessRequest) Reset() {
 	*x = ProcessRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[13]
+	mi := &file_guestd_v1_process_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1433,7 @@ func (x *ProcessRequest) String() string {
 func (*ProcessRequest) ProtoMessage() {}
 
 func (x *ProcessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[13]
+	mi := &file_guestd_v1_process_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1446,7 @@ func (x *ProcessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessRequest.ProtoReflect.Descriptor instead.
 func (*ProcessRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{13}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ProcessRequest) GetRequest() isProcessRequest_Request {
@@ -1479,6 +1519,15 @@ func (x *ProcessRequest) GetAck() *StreamOffset {
 	return nil
 }
 
+func (x *ProcessRequest) GetLeave() *ProcessLeave {
+	if x != nil {
+		if x, ok := x.Request.(*ProcessRequest_Leave); ok {
+			return x.Leave
+		}
+	}
+	return nil
+}
+
 type isProcessRequest_Request interface {
 	isProcessRequest_Request()
 }
@@ -1522,6 +1571,11 @@ type ProcessRequest_Ack struct {
 	Ack *StreamOffset `protobuf:"bytes,7,opt,name=ack,proto3,oneof"`
 }
 
+type ProcessRequest_Leave struct {
+	// The client goes, and does not come back as this reader.
+	Leave *ProcessLeave `protobuf:"bytes,8,opt,name=leave,proto3,oneof"`
+}
+
 func (*ProcessRequest_Start) isProcessRequest_Request() {}
 
 func (*ProcessRequest_Attach) isProcessRequest_Request() {}
@@ -1536,6 +1590,8 @@ func (*ProcessRequest_Signal) isProcessRequest_Request() {}
 
 func (*ProcessRequest_Ack) isProcessRequest_Request() {}
 
+func (*ProcessRequest_Leave) isProcessRequest_Request() {}
+
 // ProcessStarted is the header of Exec.
 type ProcessStarted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1547,7 +1603,7 @@ type ProcessStarted struct {
 	InstanceId string `protobuf:"bytes,3,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// When it was started, by the guest's clock.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
-	// How many bytes of input guestd has; more than 0 only when the request id was known already.
+	// The client's position in its input, see ProcessInput; more than 0 only when the request id was known already.
 	InputOffset   uint64 `protobuf:"varint,5,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1555,7 +1611,7 @@ type ProcessStarted struct {
 
 func (x *ProcessStarted) Reset() {
 	*x = ProcessStarted{}
-	mi := &file_guestd_v1_process_proto_msgTypes[14]
+	mi := &file_guestd_v1_process_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1623,7 @@ func (x *ProcessStarted) String() string {
 func (*ProcessStarted) ProtoMessage() {}
 
 func (x *ProcessStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[14]
+	mi := &file_guestd_v1_process_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1636,7 @@ func (x *ProcessStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessStarted.ProtoReflect.Descriptor instead.
 func (*ProcessStarted) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{14}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ProcessStarted) GetProcessId() string {
@@ -1625,7 +1681,7 @@ type ProcessAttached struct {
 	Process *Process `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
 	// Where each of its streams begins for this reader.
 	Offsets []*StreamOffset `protobuf:"bytes,2,rep,name=offsets,proto3" json:"offsets,omitempty"`
-	// How many bytes of input guestd has.
+	// The client's position in its input, see ProcessInput: how many bytes guestd has for a new client.
 	InputOffset   uint64 `protobuf:"varint,3,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1633,7 +1689,7 @@ type ProcessAttached struct {
 
 func (x *ProcessAttached) Reset() {
 	*x = ProcessAttached{}
-	mi := &file_guestd_v1_process_proto_msgTypes[15]
+	mi := &file_guestd_v1_process_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1701,7 @@ func (x *ProcessAttached) String() string {
 func (*ProcessAttached) ProtoMessage() {}
 
 func (x *ProcessAttached) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[15]
+	mi := &file_guestd_v1_process_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1714,7 @@ func (x *ProcessAttached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessAttached.ProtoReflect.Descriptor instead.
 func (*ProcessAttached) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{15}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ProcessAttached) GetProcess() *Process {
@@ -1697,7 +1753,7 @@ type ProcessOutput struct {
 
 func (x *ProcessOutput) Reset() {
 	*x = ProcessOutput{}
-	mi := &file_guestd_v1_process_proto_msgTypes[16]
+	mi := &file_guestd_v1_process_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1765,7 @@ func (x *ProcessOutput) String() string {
 func (*ProcessOutput) ProtoMessage() {}
 
 func (x *ProcessOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[16]
+	mi := &file_guestd_v1_process_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1778,7 @@ func (x *ProcessOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessOutput.ProtoReflect.Descriptor instead.
 func (*ProcessOutput) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{16}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ProcessOutput) GetStream() OutputStream {
@@ -1761,7 +1817,7 @@ type ProcessGap struct {
 
 func (x *ProcessGap) Reset() {
 	*x = ProcessGap{}
-	mi := &file_guestd_v1_process_proto_msgTypes[17]
+	mi := &file_guestd_v1_process_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1829,7 @@ func (x *ProcessGap) String() string {
 func (*ProcessGap) ProtoMessage() {}
 
 func (x *ProcessGap) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[17]
+	mi := &file_guestd_v1_process_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1842,7 @@ func (x *ProcessGap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessGap.ProtoReflect.Descriptor instead.
 func (*ProcessGap) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{17}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ProcessGap) GetStream() OutputStream {
@@ -1823,7 +1879,7 @@ type ProcessResized struct {
 
 func (x *ProcessResized) Reset() {
 	*x = ProcessResized{}
-	mi := &file_guestd_v1_process_proto_msgTypes[18]
+	mi := &file_guestd_v1_process_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1835,7 +1891,7 @@ func (x *ProcessResized) String() string {
 func (*ProcessResized) ProtoMessage() {}
 
 func (x *ProcessResized) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[18]
+	mi := &file_guestd_v1_process_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1848,7 +1904,7 @@ func (x *ProcessResized) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessResized.ProtoReflect.Descriptor instead.
 func (*ProcessResized) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{18}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ProcessResized) GetOffset() uint64 {
@@ -1865,10 +1921,10 @@ func (x *ProcessResized) GetSize() *TerminalSize {
 	return nil
 }
 
-// ProcessInputStatus tells how far guestd has taken the input.
+// ProcessInputStatus tells how far guestd has taken the client's input.
 type ProcessInputStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Bytes of input that guestd has; what was sent beyond must be sent again after a reconnect.
+	// The client's position, see ProcessInput: what was sent beyond must be sent again after a reconnect.
 	AcceptedOffset uint64 `protobuf:"varint,1,opt,name=accepted_offset,json=acceptedOffset,proto3" json:"accepted_offset,omitempty"`
 	// The program closed its stdin or ended (EPIPE): further input is discarded.
 	Closed        bool `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
@@ -1878,7 +1934,7 @@ type ProcessInputStatus struct {
 
 func (x *ProcessInputStatus) Reset() {
 	*x = ProcessInputStatus{}
-	mi := &file_guestd_v1_process_proto_msgTypes[19]
+	mi := &file_guestd_v1_process_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1946,7 @@ func (x *ProcessInputStatus) String() string {
 func (*ProcessInputStatus) ProtoMessage() {}
 
 func (x *ProcessInputStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[19]
+	mi := &file_guestd_v1_process_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1959,7 @@ func (x *ProcessInputStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessInputStatus.ProtoReflect.Descriptor instead.
 func (*ProcessInputStatus) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{19}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProcessInputStatus) GetAcceptedOffset() uint64 {
@@ -1955,7 +2011,7 @@ type ProcessExit struct {
 
 func (x *ProcessExit) Reset() {
 	*x = ProcessExit{}
-	mi := &file_guestd_v1_process_proto_msgTypes[20]
+	mi := &file_guestd_v1_process_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2023,7 @@ func (x *ProcessExit) String() string {
 func (*ProcessExit) ProtoMessage() {}
 
 func (x *ProcessExit) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[20]
+	mi := &file_guestd_v1_process_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2036,7 @@ func (x *ProcessExit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessExit.ProtoReflect.Descriptor instead.
 func (*ProcessExit) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{20}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProcessExit) GetStatus() isProcessExit_Status {
@@ -2110,7 +2166,7 @@ type ProcessEvent struct {
 
 func (x *ProcessEvent) Reset() {
 	*x = ProcessEvent{}
-	mi := &file_guestd_v1_process_proto_msgTypes[21]
+	mi := &file_guestd_v1_process_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2178,7 @@ func (x *ProcessEvent) String() string {
 func (*ProcessEvent) ProtoMessage() {}
 
 func (x *ProcessEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[21]
+	mi := &file_guestd_v1_process_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2191,7 @@ func (x *ProcessEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessEvent.ProtoReflect.Descriptor instead.
 func (*ProcessEvent) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{21}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ProcessEvent) GetEvent() isProcessEvent_Event {
@@ -2272,7 +2328,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[22]
+	mi := &file_guestd_v1_process_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2284,7 +2340,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[22]
+	mi := &file_guestd_v1_process_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2297,7 +2353,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{22}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExecRequest) GetRequest() *ProcessRequest {
@@ -2318,7 +2374,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[23]
+	mi := &file_guestd_v1_process_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2386,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[23]
+	mi := &file_guestd_v1_process_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2399,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{23}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExecResponse) GetEvent() *ProcessEvent {
@@ -2364,7 +2420,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[24]
+	mi := &file_guestd_v1_process_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2432,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[24]
+	mi := &file_guestd_v1_process_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2445,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{24}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AttachRequest) GetRequest() *ProcessRequest {
@@ -2410,7 +2466,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[25]
+	mi := &file_guestd_v1_process_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2478,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[25]
+	mi := &file_guestd_v1_process_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2491,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{25}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AttachResponse) GetEvent() *ProcessEvent {
@@ -2462,7 +2518,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[26]
+	mi := &file_guestd_v1_process_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2530,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[26]
+	mi := &file_guestd_v1_process_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2543,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{26}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RunRequest) GetRequestId() string {
@@ -2537,7 +2593,7 @@ type CapturedOutput struct {
 
 func (x *CapturedOutput) Reset() {
 	*x = CapturedOutput{}
-	mi := &file_guestd_v1_process_proto_msgTypes[27]
+	mi := &file_guestd_v1_process_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2605,7 @@ func (x *CapturedOutput) String() string {
 func (*CapturedOutput) ProtoMessage() {}
 
 func (x *CapturedOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[27]
+	mi := &file_guestd_v1_process_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2618,7 @@ func (x *CapturedOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapturedOutput.ProtoReflect.Descriptor instead.
 func (*CapturedOutput) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{27}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CapturedOutput) GetStream() OutputStream {
@@ -2619,7 +2675,7 @@ type RunResponse struct {
 
 func (x *RunResponse) Reset() {
 	*x = RunResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[28]
+	mi := &file_guestd_v1_process_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2687,7 @@ func (x *RunResponse) String() string {
 func (*RunResponse) ProtoMessage() {}
 
 func (x *RunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[28]
+	mi := &file_guestd_v1_process_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2700,7 @@ func (x *RunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunResponse.ProtoReflect.Descriptor instead.
 func (*RunResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{28}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RunResponse) GetProcessId() string {
@@ -2695,7 +2751,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[29]
+	mi := &file_guestd_v1_process_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2763,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[29]
+	mi := &file_guestd_v1_process_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2776,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{29}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StartRequest) GetRequestId() string {
@@ -2752,7 +2808,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[30]
+	mi := &file_guestd_v1_process_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2820,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[30]
+	mi := &file_guestd_v1_process_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2833,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{30}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StartResponse) GetProcessId() string {
@@ -2816,7 +2872,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[31]
+	mi := &file_guestd_v1_process_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +2884,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[31]
+	mi := &file_guestd_v1_process_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +2897,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{31}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WriteInputRequest) GetProcessId() string {
@@ -2876,7 +2932,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[32]
+	mi := &file_guestd_v1_process_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2944,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[32]
+	mi := &file_guestd_v1_process_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +2957,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{32}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WriteInputResponse) GetAcceptedOffset() uint64 {
@@ -2924,7 +2980,7 @@ type CloseInputRequest struct {
 
 func (x *CloseInputRequest) Reset() {
 	*x = CloseInputRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[33]
+	mi := &file_guestd_v1_process_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2936,7 +2992,7 @@ func (x *CloseInputRequest) String() string {
 func (*CloseInputRequest) ProtoMessage() {}
 
 func (x *CloseInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[33]
+	mi := &file_guestd_v1_process_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2949,7 +3005,7 @@ func (x *CloseInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseInputRequest.ProtoReflect.Descriptor instead.
 func (*CloseInputRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{33}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CloseInputRequest) GetProcessId() string {
@@ -2975,7 +3031,7 @@ type CloseInputResponse struct {
 
 func (x *CloseInputResponse) Reset() {
 	*x = CloseInputResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[34]
+	mi := &file_guestd_v1_process_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3043,7 @@ func (x *CloseInputResponse) String() string {
 func (*CloseInputResponse) ProtoMessage() {}
 
 func (x *CloseInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[34]
+	mi := &file_guestd_v1_process_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3056,7 @@ func (x *CloseInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseInputResponse.ProtoReflect.Descriptor instead.
 func (*CloseInputResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{34}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{35}
 }
 
 // ResizeRequest sets a terminal's size.
@@ -3016,7 +3072,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[35]
+	mi := &file_guestd_v1_process_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3084,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[35]
+	mi := &file_guestd_v1_process_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3097,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{35}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ResizeRequest) GetProcessId() string {
@@ -3067,7 +3123,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[36]
+	mi := &file_guestd_v1_process_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3135,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[36]
+	mi := &file_guestd_v1_process_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3148,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{36}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{37}
 }
 
 // SignalRequest sends a signal.
@@ -3108,7 +3164,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[37]
+	mi := &file_guestd_v1_process_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3176,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[37]
+	mi := &file_guestd_v1_process_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3189,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{37}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SignalRequest) GetProcessId() string {
@@ -3159,7 +3215,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[38]
+	mi := &file_guestd_v1_process_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3227,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[38]
+	mi := &file_guestd_v1_process_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3240,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{38}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{39}
 }
 
 // WaitRequest waits for a process's end.
@@ -3198,7 +3254,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[39]
+	mi := &file_guestd_v1_process_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3266,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[39]
+	mi := &file_guestd_v1_process_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3279,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{39}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WaitRequest) GetProcessId() string {
@@ -3244,7 +3300,7 @@ type WaitResponse struct {
 
 func (x *WaitResponse) Reset() {
 	*x = WaitResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[40]
+	mi := &file_guestd_v1_process_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3312,7 @@ func (x *WaitResponse) String() string {
 func (*WaitResponse) ProtoMessage() {}
 
 func (x *WaitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[40]
+	mi := &file_guestd_v1_process_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3325,7 @@ func (x *WaitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitResponse.ProtoReflect.Descriptor instead.
 func (*WaitResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{40}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WaitResponse) GetExit() *ProcessExit {
@@ -3316,7 +3372,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_guestd_v1_process_proto_msgTypes[41]
+	mi := &file_guestd_v1_process_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3328,7 +3384,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[41]
+	mi := &file_guestd_v1_process_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3341,7 +3397,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{41}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Process) GetProcessId() string {
@@ -3453,7 +3509,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[42]
+	mi := &file_guestd_v1_process_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3521,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[42]
+	mi := &file_guestd_v1_process_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3534,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{42}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetRequest) GetProcessId() string {
@@ -3499,7 +3555,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[43]
+	mi := &file_guestd_v1_process_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3567,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[43]
+	mi := &file_guestd_v1_process_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3580,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{43}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetResponse) GetProcess() *Process {
@@ -3551,7 +3607,7 @@ type ProcessServiceListRequest struct {
 
 func (x *ProcessServiceListRequest) Reset() {
 	*x = ProcessServiceListRequest{}
-	mi := &file_guestd_v1_process_proto_msgTypes[44]
+	mi := &file_guestd_v1_process_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3563,7 +3619,7 @@ func (x *ProcessServiceListRequest) String() string {
 func (*ProcessServiceListRequest) ProtoMessage() {}
 
 func (x *ProcessServiceListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[44]
+	mi := &file_guestd_v1_process_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3576,7 +3632,7 @@ func (x *ProcessServiceListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessServiceListRequest.ProtoReflect.Descriptor instead.
 func (*ProcessServiceListRequest) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{44}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ProcessServiceListRequest) GetState() ProcessState {
@@ -3620,7 +3676,7 @@ type ProcessServiceListResponse struct {
 
 func (x *ProcessServiceListResponse) Reset() {
 	*x = ProcessServiceListResponse{}
-	mi := &file_guestd_v1_process_proto_msgTypes[45]
+	mi := &file_guestd_v1_process_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3688,7 @@ func (x *ProcessServiceListResponse) String() string {
 func (*ProcessServiceListResponse) ProtoMessage() {}
 
 func (x *ProcessServiceListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guestd_v1_process_proto_msgTypes[45]
+	mi := &file_guestd_v1_process_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3701,7 @@ func (x *ProcessServiceListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessServiceListResponse.ProtoReflect.Descriptor instead.
 func (*ProcessServiceListResponse) Descriptor() ([]byte, []int) {
-	return file_guestd_v1_process_proto_rawDescGZIP(), []int{45}
+	return file_guestd_v1_process_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ProcessServiceListResponse) GetProcesses() []*Process {
@@ -3743,7 +3799,8 @@ const file_guestd_v1_process_proto_rawDesc = "" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\"U\n" +
 	"\rProcessSignal\x12\x16\n" +
 	"\x06signal\x18\x01 \x01(\rR\x06signal\x12,\n" +
-	"\x05scope\x18\x02 \x01(\x0e2\x16.guestd.v1.SignalScopeR\x05scope\"\x83\x03\n" +
+	"\x05scope\x18\x02 \x01(\x0e2\x16.guestd.v1.SignalScopeR\x05scope\"\x0e\n" +
+	"\fProcessLeave\"\xb4\x03\n" +
 	"\x0eProcessRequest\x12,\n" +
 	"\x05start\x18\x01 \x01(\v2\x14.guestd.v1.ExecStartH\x00R\x05start\x122\n" +
 	"\x06attach\x18\x02 \x01(\v2\x18.guestd.v1.ProcessAttachH\x00R\x06attach\x12/\n" +
@@ -3752,7 +3809,8 @@ const file_guestd_v1_process_proto_rawDesc = "" +
 	"closeInput\x121\n" +
 	"\x06resize\x18\x05 \x01(\v2\x17.guestd.v1.TerminalSizeH\x00R\x06resize\x122\n" +
 	"\x06signal\x18\x06 \x01(\v2\x18.guestd.v1.ProcessSignalH\x00R\x06signal\x12+\n" +
-	"\x03ack\x18\a \x01(\v2\x17.guestd.v1.StreamOffsetH\x00R\x03ackB\t\n" +
+	"\x03ack\x18\a \x01(\v2\x17.guestd.v1.StreamOffsetH\x00R\x03ack\x12/\n" +
+	"\x05leave\x18\b \x01(\v2\x17.guestd.v1.ProcessLeaveH\x00R\x05leaveB\t\n" +
 	"\arequest\"\xc0\x01\n" +
 	"\x0eProcessStarted\x12\x1d\n" +
 	"\n" +
@@ -3978,7 +4036,7 @@ func file_guestd_v1_process_proto_rawDescGZIP() []byte {
 }
 
 var file_guestd_v1_process_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_guestd_v1_process_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_guestd_v1_process_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_guestd_v1_process_proto_goTypes = []any{
 	(OutputStream)(0),                  // 0: guestd.v1.OutputStream
 	(StdinMode)(0),                     // 1: guestd.v1.StdinMode
@@ -4000,63 +4058,64 @@ var file_guestd_v1_process_proto_goTypes = []any{
 	(*ProcessInput)(nil),               // 17: guestd.v1.ProcessInput
 	(*ProcessCloseInput)(nil),          // 18: guestd.v1.ProcessCloseInput
 	(*ProcessSignal)(nil),              // 19: guestd.v1.ProcessSignal
-	(*ProcessRequest)(nil),             // 20: guestd.v1.ProcessRequest
-	(*ProcessStarted)(nil),             // 21: guestd.v1.ProcessStarted
-	(*ProcessAttached)(nil),            // 22: guestd.v1.ProcessAttached
-	(*ProcessOutput)(nil),              // 23: guestd.v1.ProcessOutput
-	(*ProcessGap)(nil),                 // 24: guestd.v1.ProcessGap
-	(*ProcessResized)(nil),             // 25: guestd.v1.ProcessResized
-	(*ProcessInputStatus)(nil),         // 26: guestd.v1.ProcessInputStatus
-	(*ProcessExit)(nil),                // 27: guestd.v1.ProcessExit
-	(*ProcessEvent)(nil),               // 28: guestd.v1.ProcessEvent
-	(*ExecRequest)(nil),                // 29: guestd.v1.ExecRequest
-	(*ExecResponse)(nil),               // 30: guestd.v1.ExecResponse
-	(*AttachRequest)(nil),              // 31: guestd.v1.AttachRequest
-	(*AttachResponse)(nil),             // 32: guestd.v1.AttachResponse
-	(*RunRequest)(nil),                 // 33: guestd.v1.RunRequest
-	(*CapturedOutput)(nil),             // 34: guestd.v1.CapturedOutput
-	(*RunResponse)(nil),                // 35: guestd.v1.RunResponse
-	(*StartRequest)(nil),               // 36: guestd.v1.StartRequest
-	(*StartResponse)(nil),              // 37: guestd.v1.StartResponse
-	(*WriteInputRequest)(nil),          // 38: guestd.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),         // 39: guestd.v1.WriteInputResponse
-	(*CloseInputRequest)(nil),          // 40: guestd.v1.CloseInputRequest
-	(*CloseInputResponse)(nil),         // 41: guestd.v1.CloseInputResponse
-	(*ResizeRequest)(nil),              // 42: guestd.v1.ResizeRequest
-	(*ResizeResponse)(nil),             // 43: guestd.v1.ResizeResponse
-	(*SignalRequest)(nil),              // 44: guestd.v1.SignalRequest
-	(*SignalResponse)(nil),             // 45: guestd.v1.SignalResponse
-	(*WaitRequest)(nil),                // 46: guestd.v1.WaitRequest
-	(*WaitResponse)(nil),               // 47: guestd.v1.WaitResponse
-	(*Process)(nil),                    // 48: guestd.v1.Process
-	(*GetRequest)(nil),                 // 49: guestd.v1.GetRequest
-	(*GetResponse)(nil),                // 50: guestd.v1.GetResponse
-	(*ProcessServiceListRequest)(nil),  // 51: guestd.v1.ProcessServiceListRequest
-	(*ProcessServiceListResponse)(nil), // 52: guestd.v1.ProcessServiceListResponse
-	nil,                                // 53: guestd.v1.ProcessSpec.LabelsEntry
-	nil,                                // 54: guestd.v1.Process.LabelsEntry
-	nil,                                // 55: guestd.v1.ProcessServiceListRequest.LabelsEntry
-	(*EnvVar)(nil),                     // 56: guestd.v1.EnvVar
-	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
+	(*ProcessLeave)(nil),               // 20: guestd.v1.ProcessLeave
+	(*ProcessRequest)(nil),             // 21: guestd.v1.ProcessRequest
+	(*ProcessStarted)(nil),             // 22: guestd.v1.ProcessStarted
+	(*ProcessAttached)(nil),            // 23: guestd.v1.ProcessAttached
+	(*ProcessOutput)(nil),              // 24: guestd.v1.ProcessOutput
+	(*ProcessGap)(nil),                 // 25: guestd.v1.ProcessGap
+	(*ProcessResized)(nil),             // 26: guestd.v1.ProcessResized
+	(*ProcessInputStatus)(nil),         // 27: guestd.v1.ProcessInputStatus
+	(*ProcessExit)(nil),                // 28: guestd.v1.ProcessExit
+	(*ProcessEvent)(nil),               // 29: guestd.v1.ProcessEvent
+	(*ExecRequest)(nil),                // 30: guestd.v1.ExecRequest
+	(*ExecResponse)(nil),               // 31: guestd.v1.ExecResponse
+	(*AttachRequest)(nil),              // 32: guestd.v1.AttachRequest
+	(*AttachResponse)(nil),             // 33: guestd.v1.AttachResponse
+	(*RunRequest)(nil),                 // 34: guestd.v1.RunRequest
+	(*CapturedOutput)(nil),             // 35: guestd.v1.CapturedOutput
+	(*RunResponse)(nil),                // 36: guestd.v1.RunResponse
+	(*StartRequest)(nil),               // 37: guestd.v1.StartRequest
+	(*StartResponse)(nil),              // 38: guestd.v1.StartResponse
+	(*WriteInputRequest)(nil),          // 39: guestd.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),         // 40: guestd.v1.WriteInputResponse
+	(*CloseInputRequest)(nil),          // 41: guestd.v1.CloseInputRequest
+	(*CloseInputResponse)(nil),         // 42: guestd.v1.CloseInputResponse
+	(*ResizeRequest)(nil),              // 43: guestd.v1.ResizeRequest
+	(*ResizeResponse)(nil),             // 44: guestd.v1.ResizeResponse
+	(*SignalRequest)(nil),              // 45: guestd.v1.SignalRequest
+	(*SignalResponse)(nil),             // 46: guestd.v1.SignalResponse
+	(*WaitRequest)(nil),                // 47: guestd.v1.WaitRequest
+	(*WaitResponse)(nil),               // 48: guestd.v1.WaitResponse
+	(*Process)(nil),                    // 49: guestd.v1.Process
+	(*GetRequest)(nil),                 // 50: guestd.v1.GetRequest
+	(*GetResponse)(nil),                // 51: guestd.v1.GetResponse
+	(*ProcessServiceListRequest)(nil),  // 52: guestd.v1.ProcessServiceListRequest
+	(*ProcessServiceListResponse)(nil), // 53: guestd.v1.ProcessServiceListResponse
+	nil,                                // 54: guestd.v1.ProcessSpec.LabelsEntry
+	nil,                                // 55: guestd.v1.Process.LabelsEntry
+	nil,                                // 56: guestd.v1.ProcessServiceListRequest.LabelsEntry
+	(*EnvVar)(nil),                     // 57: guestd.v1.EnvVar
+	(*durationpb.Duration)(nil),        // 58: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 59: google.protobuf.Timestamp
 }
 var file_guestd_v1_process_proto_depIdxs = []int32{
 	8,  // 0: guestd.v1.ProcessSpec.arguments:type_name -> guestd.v1.Arguments
 	9,  // 1: guestd.v1.ProcessSpec.shell:type_name -> guestd.v1.ShellLine
 	10, // 2: guestd.v1.ProcessSpec.login_shell:type_name -> guestd.v1.LoginShell
-	56, // 3: guestd.v1.ProcessSpec.env:type_name -> guestd.v1.EnvVar
+	57, // 3: guestd.v1.ProcessSpec.env:type_name -> guestd.v1.EnvVar
 	1,  // 4: guestd.v1.ProcessSpec.stdin:type_name -> guestd.v1.StdinMode
 	7,  // 5: guestd.v1.ProcessSpec.terminal:type_name -> guestd.v1.TerminalSize
 	2,  // 6: guestd.v1.ProcessSpec.output:type_name -> guestd.v1.OutputMode
-	57, // 7: guestd.v1.ProcessSpec.timeout:type_name -> google.protobuf.Duration
-	57, // 8: guestd.v1.ProcessSpec.kill_grace:type_name -> google.protobuf.Duration
+	58, // 7: guestd.v1.ProcessSpec.timeout:type_name -> google.protobuf.Duration
+	58, // 8: guestd.v1.ProcessSpec.kill_grace:type_name -> google.protobuf.Duration
 	11, // 9: guestd.v1.ProcessSpec.limits:type_name -> guestd.v1.ResourceLimit
-	53, // 10: guestd.v1.ProcessSpec.labels:type_name -> guestd.v1.ProcessSpec.LabelsEntry
+	54, // 10: guestd.v1.ProcessSpec.labels:type_name -> guestd.v1.ProcessSpec.LabelsEntry
 	3,  // 11: guestd.v1.ProcessSpec.on_disconnect:type_name -> guestd.v1.OnDisconnect
 	0,  // 12: guestd.v1.StreamOffset.stream:type_name -> guestd.v1.OutputStream
 	4,  // 13: guestd.v1.OutputReader.mode:type_name -> guestd.v1.ReaderMode
-	57, // 14: guestd.v1.OutputReader.stall_timeout:type_name -> google.protobuf.Duration
-	57, // 15: guestd.v1.OutputReader.reconnect_grace:type_name -> google.protobuf.Duration
+	58, // 14: guestd.v1.OutputReader.stall_timeout:type_name -> google.protobuf.Duration
+	58, // 15: guestd.v1.OutputReader.reconnect_grace:type_name -> google.protobuf.Duration
 	12, // 16: guestd.v1.ExecStart.spec:type_name -> guestd.v1.ProcessSpec
 	14, // 17: guestd.v1.ExecStart.reader:type_name -> guestd.v1.OutputReader
 	14, // 18: guestd.v1.ProcessAttach.reader:type_name -> guestd.v1.OutputReader
@@ -4069,74 +4128,75 @@ var file_guestd_v1_process_proto_depIdxs = []int32{
 	7,  // 25: guestd.v1.ProcessRequest.resize:type_name -> guestd.v1.TerminalSize
 	19, // 26: guestd.v1.ProcessRequest.signal:type_name -> guestd.v1.ProcessSignal
 	13, // 27: guestd.v1.ProcessRequest.ack:type_name -> guestd.v1.StreamOffset
-	58, // 28: guestd.v1.ProcessStarted.start_time:type_name -> google.protobuf.Timestamp
-	48, // 29: guestd.v1.ProcessAttached.process:type_name -> guestd.v1.Process
-	13, // 30: guestd.v1.ProcessAttached.offsets:type_name -> guestd.v1.StreamOffset
-	0,  // 31: guestd.v1.ProcessOutput.stream:type_name -> guestd.v1.OutputStream
-	0,  // 32: guestd.v1.ProcessGap.stream:type_name -> guestd.v1.OutputStream
-	7,  // 33: guestd.v1.ProcessResized.size:type_name -> guestd.v1.TerminalSize
-	57, // 34: guestd.v1.ProcessExit.user_time:type_name -> google.protobuf.Duration
-	57, // 35: guestd.v1.ProcessExit.system_time:type_name -> google.protobuf.Duration
-	57, // 36: guestd.v1.ProcessExit.duration:type_name -> google.protobuf.Duration
-	58, // 37: guestd.v1.ProcessExit.start_time:type_name -> google.protobuf.Timestamp
-	58, // 38: guestd.v1.ProcessExit.end_time:type_name -> google.protobuf.Timestamp
-	21, // 39: guestd.v1.ProcessEvent.started:type_name -> guestd.v1.ProcessStarted
-	22, // 40: guestd.v1.ProcessEvent.attached:type_name -> guestd.v1.ProcessAttached
-	23, // 41: guestd.v1.ProcessEvent.output:type_name -> guestd.v1.ProcessOutput
-	24, // 42: guestd.v1.ProcessEvent.gap:type_name -> guestd.v1.ProcessGap
-	25, // 43: guestd.v1.ProcessEvent.resized:type_name -> guestd.v1.ProcessResized
-	26, // 44: guestd.v1.ProcessEvent.input_status:type_name -> guestd.v1.ProcessInputStatus
-	27, // 45: guestd.v1.ProcessEvent.exited:type_name -> guestd.v1.ProcessExit
-	20, // 46: guestd.v1.ExecRequest.request:type_name -> guestd.v1.ProcessRequest
-	28, // 47: guestd.v1.ExecResponse.event:type_name -> guestd.v1.ProcessEvent
-	20, // 48: guestd.v1.AttachRequest.request:type_name -> guestd.v1.ProcessRequest
-	28, // 49: guestd.v1.AttachResponse.event:type_name -> guestd.v1.ProcessEvent
-	12, // 50: guestd.v1.RunRequest.spec:type_name -> guestd.v1.ProcessSpec
-	0,  // 51: guestd.v1.CapturedOutput.stream:type_name -> guestd.v1.OutputStream
-	27, // 52: guestd.v1.RunResponse.exit:type_name -> guestd.v1.ProcessExit
-	34, // 53: guestd.v1.RunResponse.outputs:type_name -> guestd.v1.CapturedOutput
-	12, // 54: guestd.v1.StartRequest.spec:type_name -> guestd.v1.ProcessSpec
-	7,  // 55: guestd.v1.ResizeRequest.size:type_name -> guestd.v1.TerminalSize
-	19, // 56: guestd.v1.SignalRequest.signal:type_name -> guestd.v1.ProcessSignal
-	27, // 57: guestd.v1.WaitResponse.exit:type_name -> guestd.v1.ProcessExit
-	6,  // 58: guestd.v1.Process.state:type_name -> guestd.v1.ProcessState
-	54, // 59: guestd.v1.Process.labels:type_name -> guestd.v1.Process.LabelsEntry
-	7,  // 60: guestd.v1.Process.terminal:type_name -> guestd.v1.TerminalSize
-	58, // 61: guestd.v1.Process.start_time:type_name -> google.protobuf.Timestamp
-	27, // 62: guestd.v1.Process.exit:type_name -> guestd.v1.ProcessExit
-	13, // 63: guestd.v1.Process.output:type_name -> guestd.v1.StreamOffset
-	57, // 64: guestd.v1.Process.timeout:type_name -> google.protobuf.Duration
-	48, // 65: guestd.v1.GetResponse.process:type_name -> guestd.v1.Process
-	6,  // 66: guestd.v1.ProcessServiceListRequest.state:type_name -> guestd.v1.ProcessState
-	55, // 67: guestd.v1.ProcessServiceListRequest.labels:type_name -> guestd.v1.ProcessServiceListRequest.LabelsEntry
-	48, // 68: guestd.v1.ProcessServiceListResponse.processes:type_name -> guestd.v1.Process
-	33, // 69: guestd.v1.ProcessService.Run:input_type -> guestd.v1.RunRequest
-	29, // 70: guestd.v1.ProcessService.Exec:input_type -> guestd.v1.ExecRequest
-	31, // 71: guestd.v1.ProcessService.Attach:input_type -> guestd.v1.AttachRequest
-	36, // 72: guestd.v1.ProcessService.Start:input_type -> guestd.v1.StartRequest
-	38, // 73: guestd.v1.ProcessService.WriteInput:input_type -> guestd.v1.WriteInputRequest
-	40, // 74: guestd.v1.ProcessService.CloseInput:input_type -> guestd.v1.CloseInputRequest
-	42, // 75: guestd.v1.ProcessService.Resize:input_type -> guestd.v1.ResizeRequest
-	44, // 76: guestd.v1.ProcessService.Signal:input_type -> guestd.v1.SignalRequest
-	46, // 77: guestd.v1.ProcessService.Wait:input_type -> guestd.v1.WaitRequest
-	49, // 78: guestd.v1.ProcessService.Get:input_type -> guestd.v1.GetRequest
-	51, // 79: guestd.v1.ProcessService.List:input_type -> guestd.v1.ProcessServiceListRequest
-	35, // 80: guestd.v1.ProcessService.Run:output_type -> guestd.v1.RunResponse
-	30, // 81: guestd.v1.ProcessService.Exec:output_type -> guestd.v1.ExecResponse
-	32, // 82: guestd.v1.ProcessService.Attach:output_type -> guestd.v1.AttachResponse
-	37, // 83: guestd.v1.ProcessService.Start:output_type -> guestd.v1.StartResponse
-	39, // 84: guestd.v1.ProcessService.WriteInput:output_type -> guestd.v1.WriteInputResponse
-	41, // 85: guestd.v1.ProcessService.CloseInput:output_type -> guestd.v1.CloseInputResponse
-	43, // 86: guestd.v1.ProcessService.Resize:output_type -> guestd.v1.ResizeResponse
-	45, // 87: guestd.v1.ProcessService.Signal:output_type -> guestd.v1.SignalResponse
-	47, // 88: guestd.v1.ProcessService.Wait:output_type -> guestd.v1.WaitResponse
-	50, // 89: guestd.v1.ProcessService.Get:output_type -> guestd.v1.GetResponse
-	52, // 90: guestd.v1.ProcessService.List:output_type -> guestd.v1.ProcessServiceListResponse
-	80, // [80:91] is the sub-list for method output_type
-	69, // [69:80] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	20, // 28: guestd.v1.ProcessRequest.leave:type_name -> guestd.v1.ProcessLeave
+	59, // 29: guestd.v1.ProcessStarted.start_time:type_name -> google.protobuf.Timestamp
+	49, // 30: guestd.v1.ProcessAttached.process:type_name -> guestd.v1.Process
+	13, // 31: guestd.v1.ProcessAttached.offsets:type_name -> guestd.v1.StreamOffset
+	0,  // 32: guestd.v1.ProcessOutput.stream:type_name -> guestd.v1.OutputStream
+	0,  // 33: guestd.v1.ProcessGap.stream:type_name -> guestd.v1.OutputStream
+	7,  // 34: guestd.v1.ProcessResized.size:type_name -> guestd.v1.TerminalSize
+	58, // 35: guestd.v1.ProcessExit.user_time:type_name -> google.protobuf.Duration
+	58, // 36: guestd.v1.ProcessExit.system_time:type_name -> google.protobuf.Duration
+	58, // 37: guestd.v1.ProcessExit.duration:type_name -> google.protobuf.Duration
+	59, // 38: guestd.v1.ProcessExit.start_time:type_name -> google.protobuf.Timestamp
+	59, // 39: guestd.v1.ProcessExit.end_time:type_name -> google.protobuf.Timestamp
+	22, // 40: guestd.v1.ProcessEvent.started:type_name -> guestd.v1.ProcessStarted
+	23, // 41: guestd.v1.ProcessEvent.attached:type_name -> guestd.v1.ProcessAttached
+	24, // 42: guestd.v1.ProcessEvent.output:type_name -> guestd.v1.ProcessOutput
+	25, // 43: guestd.v1.ProcessEvent.gap:type_name -> guestd.v1.ProcessGap
+	26, // 44: guestd.v1.ProcessEvent.resized:type_name -> guestd.v1.ProcessResized
+	27, // 45: guestd.v1.ProcessEvent.input_status:type_name -> guestd.v1.ProcessInputStatus
+	28, // 46: guestd.v1.ProcessEvent.exited:type_name -> guestd.v1.ProcessExit
+	21, // 47: guestd.v1.ExecRequest.request:type_name -> guestd.v1.ProcessRequest
+	29, // 48: guestd.v1.ExecResponse.event:type_name -> guestd.v1.ProcessEvent
+	21, // 49: guestd.v1.AttachRequest.request:type_name -> guestd.v1.ProcessRequest
+	29, // 50: guestd.v1.AttachResponse.event:type_name -> guestd.v1.ProcessEvent
+	12, // 51: guestd.v1.RunRequest.spec:type_name -> guestd.v1.ProcessSpec
+	0,  // 52: guestd.v1.CapturedOutput.stream:type_name -> guestd.v1.OutputStream
+	28, // 53: guestd.v1.RunResponse.exit:type_name -> guestd.v1.ProcessExit
+	35, // 54: guestd.v1.RunResponse.outputs:type_name -> guestd.v1.CapturedOutput
+	12, // 55: guestd.v1.StartRequest.spec:type_name -> guestd.v1.ProcessSpec
+	7,  // 56: guestd.v1.ResizeRequest.size:type_name -> guestd.v1.TerminalSize
+	19, // 57: guestd.v1.SignalRequest.signal:type_name -> guestd.v1.ProcessSignal
+	28, // 58: guestd.v1.WaitResponse.exit:type_name -> guestd.v1.ProcessExit
+	6,  // 59: guestd.v1.Process.state:type_name -> guestd.v1.ProcessState
+	55, // 60: guestd.v1.Process.labels:type_name -> guestd.v1.Process.LabelsEntry
+	7,  // 61: guestd.v1.Process.terminal:type_name -> guestd.v1.TerminalSize
+	59, // 62: guestd.v1.Process.start_time:type_name -> google.protobuf.Timestamp
+	28, // 63: guestd.v1.Process.exit:type_name -> guestd.v1.ProcessExit
+	13, // 64: guestd.v1.Process.output:type_name -> guestd.v1.StreamOffset
+	58, // 65: guestd.v1.Process.timeout:type_name -> google.protobuf.Duration
+	49, // 66: guestd.v1.GetResponse.process:type_name -> guestd.v1.Process
+	6,  // 67: guestd.v1.ProcessServiceListRequest.state:type_name -> guestd.v1.ProcessState
+	56, // 68: guestd.v1.ProcessServiceListRequest.labels:type_name -> guestd.v1.ProcessServiceListRequest.LabelsEntry
+	49, // 69: guestd.v1.ProcessServiceListResponse.processes:type_name -> guestd.v1.Process
+	34, // 70: guestd.v1.ProcessService.Run:input_type -> guestd.v1.RunRequest
+	30, // 71: guestd.v1.ProcessService.Exec:input_type -> guestd.v1.ExecRequest
+	32, // 72: guestd.v1.ProcessService.Attach:input_type -> guestd.v1.AttachRequest
+	37, // 73: guestd.v1.ProcessService.Start:input_type -> guestd.v1.StartRequest
+	39, // 74: guestd.v1.ProcessService.WriteInput:input_type -> guestd.v1.WriteInputRequest
+	41, // 75: guestd.v1.ProcessService.CloseInput:input_type -> guestd.v1.CloseInputRequest
+	43, // 76: guestd.v1.ProcessService.Resize:input_type -> guestd.v1.ResizeRequest
+	45, // 77: guestd.v1.ProcessService.Signal:input_type -> guestd.v1.SignalRequest
+	47, // 78: guestd.v1.ProcessService.Wait:input_type -> guestd.v1.WaitRequest
+	50, // 79: guestd.v1.ProcessService.Get:input_type -> guestd.v1.GetRequest
+	52, // 80: guestd.v1.ProcessService.List:input_type -> guestd.v1.ProcessServiceListRequest
+	36, // 81: guestd.v1.ProcessService.Run:output_type -> guestd.v1.RunResponse
+	31, // 82: guestd.v1.ProcessService.Exec:output_type -> guestd.v1.ExecResponse
+	33, // 83: guestd.v1.ProcessService.Attach:output_type -> guestd.v1.AttachResponse
+	38, // 84: guestd.v1.ProcessService.Start:output_type -> guestd.v1.StartResponse
+	40, // 85: guestd.v1.ProcessService.WriteInput:output_type -> guestd.v1.WriteInputResponse
+	42, // 86: guestd.v1.ProcessService.CloseInput:output_type -> guestd.v1.CloseInputResponse
+	44, // 87: guestd.v1.ProcessService.Resize:output_type -> guestd.v1.ResizeResponse
+	46, // 88: guestd.v1.ProcessService.Signal:output_type -> guestd.v1.SignalResponse
+	48, // 89: guestd.v1.ProcessService.Wait:output_type -> guestd.v1.WaitResponse
+	51, // 90: guestd.v1.ProcessService.Get:output_type -> guestd.v1.GetResponse
+	53, // 91: guestd.v1.ProcessService.List:output_type -> guestd.v1.ProcessServiceListResponse
+	81, // [81:92] is the sub-list for method output_type
+	70, // [70:81] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_guestd_v1_process_proto_init() }
@@ -4151,7 +4211,7 @@ func file_guestd_v1_process_proto_init() {
 		(*ProcessSpec_Shell)(nil),
 		(*ProcessSpec_LoginShell)(nil),
 	}
-	file_guestd_v1_process_proto_msgTypes[13].OneofWrappers = []any{
+	file_guestd_v1_process_proto_msgTypes[14].OneofWrappers = []any{
 		(*ProcessRequest_Start)(nil),
 		(*ProcessRequest_Attach)(nil),
 		(*ProcessRequest_Input)(nil),
@@ -4159,12 +4219,13 @@ func file_guestd_v1_process_proto_init() {
 		(*ProcessRequest_Resize)(nil),
 		(*ProcessRequest_Signal)(nil),
 		(*ProcessRequest_Ack)(nil),
+		(*ProcessRequest_Leave)(nil),
 	}
-	file_guestd_v1_process_proto_msgTypes[20].OneofWrappers = []any{
+	file_guestd_v1_process_proto_msgTypes[21].OneofWrappers = []any{
 		(*ProcessExit_ExitCode)(nil),
 		(*ProcessExit_Signal)(nil),
 	}
-	file_guestd_v1_process_proto_msgTypes[21].OneofWrappers = []any{
+	file_guestd_v1_process_proto_msgTypes[22].OneofWrappers = []any{
 		(*ProcessEvent_Started)(nil),
 		(*ProcessEvent_Attached)(nil),
 		(*ProcessEvent_Output)(nil),
@@ -4173,16 +4234,16 @@ func file_guestd_v1_process_proto_init() {
 		(*ProcessEvent_InputStatus)(nil),
 		(*ProcessEvent_Exited)(nil),
 	}
-	file_guestd_v1_process_proto_msgTypes[26].OneofWrappers = []any{}
-	file_guestd_v1_process_proto_msgTypes[31].OneofWrappers = []any{}
-	file_guestd_v1_process_proto_msgTypes[33].OneofWrappers = []any{}
+	file_guestd_v1_process_proto_msgTypes[27].OneofWrappers = []any{}
+	file_guestd_v1_process_proto_msgTypes[32].OneofWrappers = []any{}
+	file_guestd_v1_process_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guestd_v1_process_proto_rawDesc), len(file_guestd_v1_process_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
