@@ -158,6 +158,28 @@ func (g attachCases) AttachedClientMayWriteInput(t *testing.T) {
 	}
 }
 
+func (g attachCases) ClientsWriteInputEachFromItsOwnPosition(t *testing.T) {
+	first := g.exec(t, piped(command("cat")))
+	first.input([]byte("one, "), 100)
+	echo := func(text string) {
+		t.Helper()
+		first.until(t, "the echo", func(out *outcome) bool { return out.stdout() == text })
+	}
+	echo("one, ")
+	second := g.attach(t, &pb.ProcessAttach{ProcessId: first.out.started.ProcessId})
+	second.fed = second.out.attached.InputOffset
+	second.input([]byte("two, "), 100)
+	echo("one, two, ")
+	first.input([]byte("three, "), 100)
+	echo("one, two, three, ")
+	second.fed -= 5 // what may have been lost is sent again
+	second.input([]byte("two, four"), 100)
+	second.closeInput()
+	for _, call := range []*processCall{first, second} {
+		wantText(t, "stdout", call.wait(t).stdout(), "one, two, three, four")
+	}
+}
+
 func (g attachCases) UnknownProcessIsTold(t *testing.T) {
 	_, err := g.openAttach(within(t), &pb.ProcessAttach{ProcessId: "p-aaaaaaaaaaaaa"})
 	wantRefusal(t, err, noProcess)

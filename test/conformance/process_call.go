@@ -27,6 +27,7 @@ type processCall struct {
 	sent     chan struct{}           // closed when nothing will be sent any more
 	taken    chan struct{}           // guestd has taken more input
 	fed      uint64                  // bytes of input given to requests
+	left     bool                    // the client has said that it goes, so that no exit is due
 
 	// mu protects the following.
 	mu       sync.Mutex
@@ -134,7 +135,7 @@ func (c *processCall) put(request *pb.ProcessRequest) {
 // next receives one event and adds it to out. io.EOF is the proper end.
 func (c *processCall) next() error {
 	event, err := c.recv()
-	if errors.Is(err, io.EOF) && c.out.exit == nil {
+	if errors.Is(err, io.EOF) && c.out.exit == nil && !c.left {
 		return errors.New("the call ended with OK and without exited")
 	}
 	if err != nil {

@@ -133,6 +133,38 @@ func (g readerCases) FollowingReaderThatStopsIsToldItsGap(t *testing.T) {
 	}
 }
 
+func (g readerCases) ReaderThatLeavesHoldsNobodyBack(t *testing.T) {
+	dir, n := g.folder(t), max(g.amount(1_500_000), 400_000)
+	call := g.execStart(t, &pb.ExecStart{
+		Spec:   smallLog(script(`seq 1 "$2"; : >"$1/written"; exit 6`, dir, fmt.Sprint(n))),
+		Reader: &pb.OutputReader{ReaderId: "leaves"},
+	})
+	call.until(t, "some output", func(out *outcome) bool { return out.stdout() != "" })
+	call.leave()
+	if out := call.wait(t); out.exit != nil {
+		t.Skip("it had ended before") // only where the whole output fits into the connection's windows
+	}
+	eventually(t, "the process goes on", func() bool { return g.exists(t, dir+"/written") })
+	wantExitCode(t, g.waitFor(t, call.out.started.ProcessId), 6)
+}
+
+func (g readerCases) LeavingIsNoDisconnect(t *testing.T) {
+	dir := g.folder(t)
+	spec := script(waitForGo+`exit 5`, dir)
+	spec.OnDisconnect = pb.OnDisconnect_ON_DISCONNECT_KILL
+	call := g.execStart(t, &pb.ExecStart{
+		Spec:   spec,
+		Reader: &pb.OutputReader{ReaderId: "leaves", ReconnectGrace: durationpb.New(time.Millisecond)},
+	})
+	call.leave()
+	if out := call.wait(t); out.exit != nil {
+		t.Errorf("it was told an exit: %v", out)
+	}
+	time.Sleep(300 * time.Millisecond) // a kill would come
+	g.touch(t, dir+"/go")
+	wantExitCode(t, g.waitFor(t, call.out.started.ProcessId), 5)
+}
+
 func (g readerCases) PlaceIsLostWithTheGraceAndTheGapTold(t *testing.T) {
 	dir, n := g.folder(t), max(g.amount(1_500_000), 400_000)
 	reader := &pb.OutputReader{ReaderId: "late", ReconnectGrace: durationpb.New(200 * time.Millisecond)}

@@ -59,6 +59,12 @@ func (c *processCall) closeInput() {
 	c.put(&pb.ProcessRequest{Request: &pb.ProcessRequest_CloseInput{CloseInput: end}})
 }
 
+// leave says that the client goes for good.
+func (c *processCall) leave() {
+	c.left = true
+	c.put(&pb.ProcessRequest{Request: &pb.ProcessRequest_Leave{Leave: &pb.ProcessLeave{}}})
+}
+
 // signal sends a signal to the tree.
 func (c *processCall) signal(number uint32) {
 	signal := &pb.ProcessSignal{Signal: number}
