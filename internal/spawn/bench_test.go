@@ -21,7 +21,7 @@ func BenchmarkTrue(b *testing.B) {
 		{"cgroup", Config{}, nil},
 		{"cgroup and reaper", Config{Reaper: true}, nil},
 		{"audit", Config{CgroupRoot: "none"}, nil},
-		{"cgroup and held", Config{}, hold},
+		{"cgroup and score", Config{}, score},
 		{"cgroup and thread", Config{}, func(c *Command) { c.Nice = &niceness }},
 	} {
 		b.Run(mode.name, func(b *testing.B) {

@@ -9,10 +9,10 @@
 // cgroup are set by clone and between fork and exec: on amd64 by this package, which
 // takes less time and can do more, elsewhere by package syscall. Umask, nice value and
 // audit session are inherited from a thread prepared for this one start and thrown
-// away. Resource limits are set by the child itself; where package syscall starts it
-// they are written, as oom_score_adj is everywhere, while it is held at exec by ptrace.
-// Each of these costs something, so each is done only when the child is to differ
-// from guestd.
+// away. Resource limits and oom_score_adj are set by the child itself; where package
+// syscall starts it, or without close_range(2) (Linux 5.9), they are written while it is
+// held at exec by ptrace. Each of these costs something, so each is done only when the
+// child is to differ from guestd.
 //
 // A child has the three or four descriptors of its Command and its environment
 // with GUESTD_PROCESS_ID added, default signal dispositions and an empty signal

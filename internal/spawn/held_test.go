@@ -7,9 +7,14 @@ import (
 	"testing"
 )
 
-// hold has a command be held while it starts: its oom_score_adj differs from guestd's, and is
-// raised, which needs no rights.
-func hold(cmd *Command) {
+// hold has a command be held while it starts, as where the kernel has no close_range(2).
+func hold(s *Spawner, cmd *Command) {
+	s.closeRange = false
+	score(cmd)
+}
+
+// score gives a command an oom_score_adj other than guestd's: raised, which needs no rights.
+func score(cmd *Command) {
 	own := ownOOMScoreAdj() + 1
 	cmd.OOMScoreAdj = &own
 }
@@ -45,7 +50,7 @@ func TestSignalsBeforeExecDoNotStopTheStart(t *testing.T) {
 	})
 	for range 500 {
 		cmd := command(t, "true")
-		hold(&cmd)
+		hold(s, &cmd)
 		c, err := s.Start(cmd)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +68,7 @@ func TestSignalsBeforeExecDoNotStopTheStart(t *testing.T) {
 func TestHeldChildHasNoSignalsBlocked(t *testing.T) {
 	eachTreeMode(t, func(t *testing.T, s *Spawner) {
 		cmd := command(t, "grep", "SigBlk", "/proc/self/status")
-		hold(&cmd)
+		hold(s, &cmd)
 		if got := strings.Fields(output(t, s, cmd)); len(got) != 2 || strings.Trim(got[1], "0") != "" {
 			t.Errorf("signals: %q", got)
 		}

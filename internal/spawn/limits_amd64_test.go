@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -23,18 +24,18 @@ func TestLimitsOfAnotherUser(t *testing.T) {
 			start(t, s, other)
 		}
 		before := len(s.Degraded())
-		for _, held := range []bool{false, true} {
+		for name, change := range map[string]func(*Command){
+			"plain": func(*Command) {}, "with a score": score, "held": func(c *Command) { hold(s, c) },
+		} {
 			cmd := command(t, "/bin/sh", "-c", "trap 'echo $made; exit 0' EXIT; made=none; ulimit -n; ulimit -Hn; ulimit -c; ulimit -t; (exit 0); made=one")
 			cmd.Account = acc
 			cmd.Rlimits = []Rlimit{
 				{unix.RLIMIT_NOFILE, 100, 200}, {unix.RLIMIT_CORE, 0, 0}, {unix.RLIMIT_CPU, 3, 4}, {unix.RLIMIT_NPROC, 2, 2},
 			}
-			if held {
-				hold(&cmd)
-			}
+			change(&cmd)
 			got := strings.Fields(output(t, s, cmd))
 			if want := []string{"100", "200", "0", "3", "none"}; !slices.Equal(got, want) {
-				t.Errorf("held %v: limits and children %q, want %q", held, got, want)
+				t.Errorf("%s: limits and children %q, want %q", name, got, want)
 			}
 		}
 		if got := s.Degraded()[before:]; len(got) > 0 {
@@ -84,12 +85,18 @@ func TestRaisingLimits(t *testing.T) {
 
 // What guestd ignores, as after nohup, its children do not.
 func TestNoSignalIsIgnored(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGUSR2} {
+	for _, sig := range append(jobControl, unix.SIGHUP, unix.SIGUSR2) {
 		var before sigaction
 		if err := setAction(uintptr(sig), nil, &before); err != nil {
 			t.Fatal(err)
 		}
-		signal.Ignore(sig)
+		if slices.Contains(jobControl, sig) { // as a shell without job control starts what is in its background
+			if err := setAction(uintptr(sig), &sigaction{handler: sigIgnore}, nil); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			signal.Ignore(sig)
+		}
 		defer func() {
 			signal.Notify(make(chan os.Signal, 1), sig) // or os/signal would take it for ignored
 			signal.Reset(sig)
@@ -99,11 +106,70 @@ func TestNoSignalIsIgnored(t *testing.T) {
 		}()
 	}
 	eachTreeMode(t, func(t *testing.T, s *Spawner) {
-		for _, change := range []func(*Command){func(*Command) {}, hold} {
+		for _, change := range []func(*Command){func(*Command) {}, score, func(c *Command) { hold(s, c) }} {
 			cmd := command(t, "grep", "SigIgn", "/proc/self/status")
 			change(&cmd)
 			if got := strings.Fields(output(t, s, cmd)); len(got) != 2 || strings.Trim(got[1], "0") != "" {
 				t.Errorf("signals: %q", got)
+			}
+		}
+	})
+}
+
+// What stops a child before its exec stops nobody for good: SIGCONT lets it go on, and none that has no
+// tracer waits for one.
+func TestStopsBeforeExecAreNotForEver(t *testing.T) {
+	eachTreeMode(t, func(t *testing.T, s *Spawner) {
+		quit := make(chan struct{})
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			for {
+				select {
+				case <-quit:
+					return
+				default:
+				}
+				for _, pid := range childPIDs() {
+					for _, sig := range []syscall.Signal{syscall.SIGTRAP, syscall.SIGSTOP, syscall.SIGCONT} {
+						_ = syscall.Kill(pid, sig)
+					}
+				}
+			}
+		})
+		for range 150 {
+			cmd := command(t, "true")
+			score(&cmd)
+			c, err := s.Start(cmd)
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			<-c.Done()
+			if st := c.Status(); st.Signal != syscall.SIGTRAP && (st.Signal != 0 || st.Code != 0) {
+				t.Errorf("ended with %+v", st)
+			}
+			c.Release()
+		}
+		close(quit)
+		sender.Wait()
+		for _, pid := range childPIDs() {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	})
+}
+
+// A child that shares guestd's memory until its exec has a score of its own.
+func TestScoreIsTheChildsAlone(t *testing.T) {
+	eachTreeMode(t, func(t *testing.T, s *Spawner) {
+		before := ownOOMScoreAdj()
+		for range 3 {
+			cmd := command(t, "cat", "/proc/self/oom_score_adj")
+			score(&cmd)
+			if got, want := output(t, s, cmd), fmt.Sprintln(before+1); got != want {
+				t.Errorf("the child has %s, want %s", got, want)
+			}
+			if now := ownOOMScoreAdj(); now != before {
+				t.Errorf("guestd has %d now, and had %d", now, before)
 			}
 		}
 	})

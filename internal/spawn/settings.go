@@ -19,8 +19,8 @@ import (
 // settings are what a child gets that guestd itself does not have, and how.
 type settings struct {
 	thread bool // umask, nice value, audit session or signal mask: inherited from a prepared thread
-	hold   bool // oom_score_adj, and limits that it does not set itself: written while the child is held at exec
-	vfork  bool // the child is started by guestd's own vfork, and sets its limits itself
+	hold   bool // oom_score_adj and limits are written while the child is held at exec, unless it sets them itself
+	vfork  bool // the child is started by guestd's own vfork, and so sets its limits itself
 
 	umask       uint32
 	setOOM      bool
@@ -41,7 +41,7 @@ func (s *Spawner) settingsOf(cmd *Command, files []uintptr) settings {
 	} else {
 		set.setOOM = current < 0
 	}
-	set.hold = set.setOOM || (len(cmd.Rlimits) > 0 && !set.vfork)
+	set.hold = set.setOOM && !(set.vfork && s.closeRange) || len(cmd.Rlimits) > 0 && !set.vfork
 	return set
 }
 
@@ -123,21 +123,22 @@ func readInherited() (umask uint32, blocked bool, err error) {
 }
 
 // closeOnExec marks every descriptor but the first three. Go opens its own that
-// way; this is about those that whoever started guestd left open.
-func closeOnExec() error {
+// way; this is about those that whoever started guestd left open. It reports whether
+// close_range(2) knows how.
+func closeOnExec() (closeRange bool, err error) {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err == nil {
-		return nil
+		return true, nil
 	}
 	entries, err := os.ReadDir("/proc/self/fd") // Linux before 5.11
 	if err != nil {
-		return fmt.Errorf("marking inherited descriptors: %w", err)
+		return false, fmt.Errorf("marking inherited descriptors: %w", err)
 	}
 	for _, e := range entries {
 		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
 			syscall.CloseOnExec(fd)
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // ownNice is the nice value that guestd was started with.
@@ -253,7 +254,7 @@ func (l *launch) writeSettings() error {
 		path := "/proc/" + strconv.Itoa(l.pid) + "/oom_score_adj"
 		err := writeExisting(path, strconv.Itoa(l.settings.oomScoreAdj))
 		if isRefusal(err) {
-			l.spawner.degrade("lowering oom_score_adj is refused (no CAP_SYS_RESOURCE)")
+			l.spawner.degradeOOM(errnoOf(err))
 		} else if err != nil && !isGone(err) {
 			return fmt.Errorf("setting oom_score_adj: %w", err)
 		}
@@ -271,6 +272,15 @@ func (l *launch) writeSettings() error {
 		}
 	}
 	return nil
+}
+
+// degradeOOM notes why a child keeps the oom_score_adj that it has.
+func (s *Spawner) degradeOOM(errno syscall.Errno) {
+	why := "no CAP_SYS_RESOURCE"
+	if !isRefusal(errno) {
+		why = errno.Error()
+	}
+	s.degrade("lowering oom_score_adj is refused (" + why + ")")
 }
 
 // discard kills and reaps a child that cannot be used.

@@ -61,11 +61,11 @@ func TestTimerSlackIsThatOfTheMainThread(t *testing.T) {
 	}
 	umask := uint32(0o027)
 	var held Command
-	hold(&held)
+	score(&held)
 	for name, cmd := range map[string]Command{
-		"plain":                {},
-		"from a fresh thread":  {Umask: &umask},
-		"held while it starts": held,
+		"plain":                   {},
+		"from a fresh thread":     {Umask: &umask},
+		"with a score of its own": held,
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachTreeMode(t, func(t *testing.T, s *Spawner) {
@@ -250,7 +250,7 @@ func TestKilledWhileHeld(t *testing.T) {
 	killed := 0
 	for range 300 {
 		cmd := command(t, "true")
-		hold(&cmd)
+		hold(s, &cmd)
 		c, err := s.Start(cmd)
 		if err != nil {
 			t.Fatal(err)

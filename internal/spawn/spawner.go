@@ -36,17 +36,18 @@ type Config struct {
 
 // A Spawner starts processes. It is safe for concurrent use.
 type Spawner struct {
-	log      *slog.Logger
-	null     *os.File
-	self     identity
-	umask    uint32 // guestd's own
-	nice     int    // guestd's own
-	slack    timerSlack
-	oomScore ownOOMScore
-	cgroups  *cgroupParent // nil without a usable cgroup v2 mount
-	audit    bool          // audit sessions can be given
-	unmask   bool          // guestd was started with blocked signals
-	reaper   *reaper       // nil unless Config.Reaper
+	log        *slog.Logger
+	null       *os.File
+	self       identity
+	umask      uint32 // guestd's own
+	nice       int    // guestd's own
+	slack      timerSlack
+	oomScore   ownOOMScore
+	cgroups    *cgroupParent // nil without a usable cgroup v2 mount
+	audit      bool          // audit sessions can be given
+	unmask     bool          // guestd was started with blocked signals
+	closeRange bool          // the kernel has close_range(2)
+	reaper     *reaper       // nil unless Config.Reaper
 
 	// mu protects the following.
 	mu       sync.Mutex
@@ -70,8 +71,8 @@ func New(cfg Config) (*Spawner, error) {
 	if err := checkPidfds(); err != nil {
 		return nil, err
 	}
-	err := closeOnExec()
-	if err != nil {
+	var err error
+	if s.closeRange, err = closeOnExec(); err != nil {
 		return nil, err
 	}
 	defaultLibrarySignals()

@@ -4,6 +4,8 @@ import (
 	"math"
 	"os/signal"
 	"runtime"
+	"slices"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -26,7 +28,7 @@ func (l *launch) forkExec(path string, args []string, attr *syscall.ProcAttr) (p
 	if !l.settings.vfork {
 		return syscall.ForkExec(path, args, attr)
 	}
-	c, err := newChildImage(path, args, attr, l.cmd.Rlimits)
+	c, err := newChildImage(path, args, attr, l)
 	if err != nil {
 		return 0, err
 	}
@@ -43,11 +45,7 @@ func (l *launch) forkExec(path string, args []string, attr *syscall.ProcAttr) (p
 		l.closePidfd(pidfd)
 		return 0, c.failed
 	}
-	for _, i := range c.limitSteps {
-		if c.steps[i].failed != 0 {
-			l.spawner.degrade("raising hard resource limits is refused (no CAP_SYS_RESOURCE, or a limit of the kernel's)")
-		}
-	}
+	c.degrade(l.spawner)
 	*attr.Sys.PidFD = pidfd
 	return int(result), nil
 }
@@ -83,7 +81,7 @@ type childImage struct {
 	masks  [2]uint64     // of signals: all, and those that were blocked before
 	failed syscall.Errno // what the child could not do
 
-	limitSteps []int // those of steps that set limits
+	limitSteps, oomSteps []int // those of steps that set limits, and oom_score_adj
 
 	// What steps point to.
 	cloneArgs cloneArgs
@@ -92,6 +90,7 @@ type childImage struct {
 	groups    []uint32
 	nofile    *nofile.Limit
 	limits    []unix.Rlimit
+	oomScore  []byte
 }
 
 // step is a system call that a child makes, and its clone; vfork knows where its fields are.
@@ -101,7 +100,7 @@ type step struct {
 	failed           uint32 // with this errno
 }
 
-func newChildImage(path string, args []string, attr *syscall.ProcAttr, limits []Rlimit) (*childImage, error) {
+func newChildImage(path string, args []string, attr *syscall.ProcAttr, l *launch) (*childImage, error) {
 	c := &childImage{nofile: nofile.Lowered(), masks: [2]uint64{^uint64(0), 0}}
 	var err error
 	if c.path, err = syscall.BytePtrFromString(path); err != nil {
@@ -116,7 +115,10 @@ func newChildImage(path string, args []string, attr *syscall.ProcAttr, limits []
 	if c.env, err = syscall.SlicePtrFromStrings(attr.Env); err != nil {
 		return nil, err
 	}
-	c.prepare(attr, limits)
+	if l.settings.setOOM && !l.settings.hold {
+		c.oomScore = strconv.AppendInt(nil, int64(l.settings.oomScoreAdj), 10)
+	}
+	c.prepare(attr, l.cmd.Rlimits)
 	return c, nil
 }
 
@@ -149,12 +151,13 @@ func (c *childImage) prepare(attr *syscall.ProcAttr, limits []Rlimit) {
 	if c.nofile != nil {
 		c.then(step{call: unix.SYS_PRLIMIT64, b: unix.RLIMIT_NOFILE, c: uintptr(unsafe.Pointer(c.nofile)), optional: true})
 	}
-	lowered := c.raise(limits)
+	c.raise(limits)
 	c.then(step{call: unix.SYS_SETSID})
 	for i, fd := range attr.Files {
 		c.then(step{call: unix.SYS_DUP3, a: fd, b: uintptr(i)})
 	}
 	c.then(step{call: unix.SYS_CLOSE_RANGE, a: uintptr(len(attr.Files)), b: math.MaxUint32, optional: true}) // Linux 5.9
+	c.scoreOOM(len(attr.Files))
 	if cred := attr.Sys.Credential; cred != nil {
 		c.groups = cred.Groups
 		c.then(step{call: unix.SYS_SETGROUPS, a: uintptr(len(c.groups)), b: uintptr(unsafe.Pointer(unsafe.SliceData(c.groups)))})
@@ -162,7 +165,7 @@ func (c *childImage) prepare(attr *syscall.ProcAttr, limits []Rlimit) {
 		c.then(step{call: unix.SYS_SETUID, a: uintptr(cred.Uid)})
 	}
 	c.then(step{call: unix.SYS_CHDIR, a: uintptr(unsafe.Pointer(c.dir))})
-	for _, limit := range lowered {
+	for _, limit := range limits {
 		c.limit(limit)
 	}
 	if attr.Sys.Setctty {
@@ -185,11 +188,14 @@ func (c *childImage) resetSignals(byClone bool) {
 	for sig := unix.Signal(1); sig <= signals; sig++ {
 		switch {
 		case sig == unix.SIGKILL || sig == unix.SIGSTOP: // which always have it
-		case byClone && !signal.Ignored(sig):
+		case byClone && !signal.Ignored(sig) && !slices.Contains(jobControl, sig):
 		default:
 			c.then(step{call: unix.SYS_RT_SIGACTION, a: uintptr(sig), b: uintptr(unsafe.Pointer(&defaultAction)), d: sigsetSize})
 		}
 	}
 }
+
+// jobControl are the signals of which os/signal does not know that they were ignored at the start.
+var jobControl = []unix.Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU}
 
 var defaultAction sigaction // whose handler is SIG_DFL
