@@ -67,7 +67,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 // serve runs an agent until a signal or a call ends it.
 func serve(cfg agent.Config, log *slog.Logger) error {
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	for _, s := range []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // as after nohup: whoever started guestd does not want it to end
+			signal.Notify(signals, s)
+		}
+	}
 	defer signal.Stop(signals)
 	a, err := agent.New(cfg)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -142,6 +143,27 @@ func TestServesAndEndsOnSIGTERM(t *testing.T) {
 		if !strings.Contains(g.log.String(), want) {
 			t.Errorf("the log lacks %q", want)
 		}
+	}
+}
+
+// nohup means that guestd is not to end with its terminal.
+func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	ignored := []os.Signal{syscall.SIGHUP, syscall.SIGINT}
+	signal.Ignore(ignored...)
+	g := start(t, 0, nil)
+	signal.Notify(make(chan os.Signal, 1), ignored...) // or they would stay ignored here
+	signal.Reset(ignored...)
+	g.serving(t)
+	for _, s := range append(ignored, syscall.SIGTERM) {
+		if err := g.cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		if s != syscall.SIGTERM {
+			g.serving(t)
+		}
+	}
+	if code := g.exitCode(t); code != 0 || !strings.Contains(g.log.String(), "received terminated") {
+		t.Errorf("exit code = %d, log %s", code, g.log.String())
 	}
 }
 
