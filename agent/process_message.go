@@ -81,6 +81,7 @@ func processMessage(info *proc.Info, maxArgs int) *guestdv1.Process {
 		m.Output[i] = offset
 	}
 	m.Arguments, m.ArgumentsTruncated = listedArguments(info.Args, maxArgs)
+	m.ArgumentsTruncated = m.ArgumentsTruncated || info.ArgsCut
 	if info.Terminal != nil {
 		m.Terminal = sizeMessage(*info.Terminal)
 	}

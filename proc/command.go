@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -104,4 +106,28 @@ func applyEnv(changes []spawn.EnvVar) []string {
 		}
 	}
 	return env
+}
+
+const (
+	// maxKeptArgs is how much of its arguments a process is known by once it runs: each that has ended
+	// is listed for minutes, and its arguments may have megabytes.
+	maxKeptArgs = 64 << 10
+	argOverhead = 16 // of a string, which may be empty
+)
+
+// keptArgs returns what is kept of arguments, and whether that is not all.
+func keptArgs(args []string) (kept []string, cut bool) {
+	left := maxKeptArgs
+	for i, arg := range args {
+		left -= argOverhead + len(arg)
+		if left >= 0 {
+			continue
+		}
+		kept = slices.Clone(args[:i])
+		if part := left + len(arg); part > 0 {
+			kept = append(kept, strings.Clone(arg[:part])) // or all of it would be kept
+		}
+		return kept, true
+	}
+	return args, false
 }

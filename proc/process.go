@@ -39,7 +39,8 @@ type Process struct {
 	number   uint64 // its place in the table's order
 	table    *Table
 	spec     Spec
-	args     []string
+	args     []string // as far as they are kept
+	argsCut  bool
 	dir      string
 	account  account.Account
 	child    *spawn.Child
@@ -97,8 +98,9 @@ type Info struct {
 	ID       string
 	PID      int // information only
 	State    State
-	Args     []string
-	User     string // the name, or the uid where it has none
+	Args     []string // 64 KiB of them
+	ArgsCut  bool     // there were more
+	User     string   // the name, or the uid where it has none
 	Dir      string
 	Labels   map[string]string
 	Terminal *Size // its size now; nil without
@@ -119,7 +121,7 @@ func (p *Process) Info() (info Info) {
 // describe fills an Info, whose Output uses the given memory.
 func (p *Process) describe(info *Info, offsets []StreamOffset) {
 	*info = Info{
-		ID: p.id, PID: p.child.PID(), State: Running, Args: p.args, User: p.userName(),
+		ID: p.id, PID: p.child.PID(), State: Running, Args: p.args, ArgsCut: p.argsCut, User: p.userName(),
 		Dir: p.dir, Labels: p.spec.Labels, Timeout: p.spec.Timeout, Start: p.started,
 		Input: p.InputOffset(),
 	}

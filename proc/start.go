@@ -210,6 +210,8 @@ func (l *launch) run() {
 		}
 	}
 	p.spec.Env = nil // it may hold secrets, and has served
+	p.spec.Args, p.spec.Shell = nil, nil
+	p.args, p.argsCut = keptArgs(p.args)
 	p.table.add(p)
 	if p.spec.Timeout > 0 {
 		p.timeout = time.AfterFunc(p.spec.Timeout-time.Since(p.started), p.timeOut)

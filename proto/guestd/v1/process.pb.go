@@ -3344,7 +3344,7 @@ type Process struct {
 	Pid uint32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
 	// Where it is in its life.
 	State ProcessState `protobuf:"varint,3,opt,name=state,proto3,enum=guestd.v1.ProcessState" json:"state,omitempty"`
-	// Program and arguments, cut after 4 KiB in lists; a shell line is shown as the shell's arguments.
+	// Program and arguments, cut after 4 KiB in lists and 64 KiB elsewhere; a shell line is shown as the shell's arguments.
 	Arguments [][]byte `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty"`
 	// Arguments were cut.
 	ArgumentsTruncated bool `protobuf:"varint,5,opt,name=arguments_truncated,json=argumentsTruncated,proto3" json:"arguments_truncated,omitempty"`
