@@ -29,7 +29,7 @@ func (e *escapeFlag) Set(text string) error {
 		*e = 0
 	case len(text) == 1 && text[0] > ' ' && text[0] < 0x7f && text[0] != '.' && text[0] != '?':
 		*e = escapeFlag(text[0])
-	case len(text) == 2 && text[0] == '^' && text[1] >= '@' && text[1] <= '_' && text[1] != 'M' && text[1] != 'C':
+	case len(text) == 2 && text[0] == '^' && text[1] > '@' && text[1] <= '_' && !strings.ContainsRune("CJM", rune(text[1])):
 		*e = escapeFlag(text[1] - '@')
 	default:
 		return errors.New(`want a character such as "~", a control character such as "^]", or none`)

@@ -70,7 +70,7 @@ func (e endReader) Read([]byte) (int, error) {
 }
 
 func TestEscapeFlag(t *testing.T) {
-	for _, text := range []string{"", "~~", "é", ".", "?", " ", "^", "^a", "^M", "^C", "\x1b", "NONE"} {
+	for _, text := range []string{"", "~~", "é", ".", "?", " ", "^", "^a", "^M", "^C", "^J", "^@", "\x1b", "NONE"} {
 		flag := escapeFlag('x')
 		if err := flag.Set(text); (err == nil) != (text == "^") || err != nil && flag != 'x' {
 			t.Errorf("%q: %v, %s", text, err, flag.String())
@@ -95,6 +95,9 @@ func TestDetachFromATerminal(t *testing.T) {
 	s.end(t, 0)
 	_, id, _ := strings.Cut(s.shown(), "guestctl attach ")
 	id = strings.TrimSpace(id)
+	if !strings.Contains(s.shown(), plainScreen) {
+		t.Errorf("the screen is left as the program had it: %q", s.shown())
+	}
 	for range 2 {
 		s = startSession(t, size, "--target", g.target, "attach", id)
 		s.await(t, "got hello")

@@ -43,7 +43,7 @@ func (a *app) follow(ctx context.Context, cmd *client.Cmd) error {
 		return err
 	}
 	signals.started()
-	err := a.waitFor(ctx, cmd)
+	err := a.waitFor(ctx, cmd, false)
 	if err == nil && a.lost.Load() {
 		return exitError(exitFailure) // it is not all there, whatever the command's end
 	}
@@ -51,8 +51,8 @@ func (a *app) follow(ctx context.Context, cmd *client.Cmd) error {
 }
 
 // waitFor waits for a process's end, and no longer than ctx lasts. It tells how to come back to one that
-// was left.
-func (a *app) waitFor(ctx context.Context, r remote) error {
+// was left, on a screen that is the user's again if it was the process's.
+func (a *app) waitFor(ctx context.Context, r remote, screen bool) error {
 	ended := make(chan error, 1)
 	go func() { ended <- r.Wait() }()
 	var err error
@@ -60,6 +60,9 @@ func (a *app) waitFor(ctx context.Context, r remote) error {
 	case err = <-ended:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
+	}
+	if screen && r.Status() == nil {
+		_, _ = a.stdout.WriteString(plainScreen) // the program that would do it goes on without us
 	}
 	switch {
 	case errors.Is(err, client.ErrLeft):
@@ -93,12 +96,14 @@ func (a *app) followTerminal(ctx context.Context, keys *terminalKeys, start func
 	started := make(chan remote, 1)
 	if keys != nil {
 		keys.detach = func() {
-			if a.private != nil { // which ends with guestctl, and its processes with it
+			if a.private != nil {
+				a.notice("hung up: a private guestd ends with guestctl, and its commands with it")
 				signals.take(signalError(syscall.SIGHUP))
 				return
 			}
-			// It fails only when the process has ended, which Wait tells.
-			_ = (<-started).Leave()
+			if err := (<-started).Leave(); errors.Is(err, client.ErrUnavailable) {
+				a.notice("%s", plain(err))
+			} // else it has ended, which Wait tells
 		}
 	}
 	r, err := start()
@@ -112,7 +117,7 @@ func (a *app) followTerminal(ctx context.Context, keys *terminalKeys, start func
 		_ = r.Resize(size)
 	})
 	defer stop()
-	err = a.waitFor(ctx, r)
+	err = a.waitFor(ctx, r, isTerminal(a.stdout))
 	select {
 	case s := <-ended:
 		return s
@@ -120,6 +125,10 @@ func (a *app) followTerminal(ctx context.Context, keys *terminalKeys, start func
 		return err
 	}
 }
+
+// plainScreen takes back what full-screen programs ask of a terminal, as they do when they end: the
+// alternate screen, mouse reports, bracketed paste, application keys, a hidden cursor, colours.
+const plainScreen = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
 
 // hangUp ends a command in a terminal as the loss of its line would, and kills it if that does not
 // help. Its timer needs no owner: cancel does nothing once the command has ended.

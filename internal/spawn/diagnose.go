@@ -44,8 +44,9 @@ func (l *launch) examine(failed []attempt) *StartError {
 		err := unix.Faccessat2(unix.AT_FDCWD, l.absolute(a.path), unix.X_OK, unix.AT_EACCESS)
 		switch {
 		case err == nil && errors.Is(a.err, syscall.ENOENT):
-			path := l.absolute(a.path)
-			return &StartError{Reason: BadInterpreter, Path: path, Err: fmt.Errorf("%s: %w", interpreterOf(path), a.err)}
+			return badInterpreter(l.absolute(a.path), a.err)
+		case err == nil && errors.Is(a.err, syscall.EACCES) && mayNotExecute(interpreterOf(l.absolute(a.path))):
+			return badInterpreter(l.absolute(a.path), a.err)
 		case err == nil || !isAbsence(err):
 			denied = a.err
 		}
@@ -56,26 +57,55 @@ func (l *launch) examine(failed []attempt) *StartError {
 	return &StartError{Reason: CommandNotFound, Path: name, Err: syscall.ENOENT}
 }
 
-// interpreterOf says which interpreter is missing that a file asks for; it is quoted, since
-// what is wrong with it may not be seen otherwise: a carriage return.
+// interpreterOf returns the interpreter that a script names, or "".
 func interpreterOf(path string) string {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "its interpreter" // may be executed, and not read
-	}
-	defer func() { _ = unix.Close(fd) }()
-	var head [binprmBufSize]byte
-	n, _ := unix.Read(fd, head[:])
-	line, script := bytes.CutPrefix(head[:max(n, 0)], []byte("#!"))
+	line, script := bytes.CutPrefix(head(path), []byte("#!"))
 	if !script {
-		return "the loader that it is linked with"
+		return ""
 	}
 	line, _, _ = bytes.Cut(line, []byte("\n"))
 	line = bytes.TrimLeft(line, " \t")
 	if end := bytes.IndexAny(line, " \t"); end >= 0 {
 		line = line[:end]
 	}
-	return fmt.Sprintf("its interpreter %q", line)
+	return string(line)
+}
+
+// head is what the kernel looks at to tell how a file is to be executed; nil where it may be executed and
+// not read.
+func head(path string) []byte {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = unix.Close(fd) }()
+	buf := make([]byte, binprmBufSize)
+	n, _ := unix.Read(fd, buf)
+	return buf[:max(n, 0)]
+}
+
+// badInterpreter names what is wrong with the interpreter that a file asks for. It is quoted, since that may
+// not be seen otherwise: a carriage return.
+func badInterpreter(path string, err error) *StartError {
+	what := "its interpreter"
+	switch interpreter := interpreterOf(path); {
+	case interpreter != "" && unix.Access(interpreter, unix.F_OK) == nil && isAbsence(err):
+		what = fmt.Sprintf("the interpreter of its interpreter %q", interpreter)
+	case interpreter != "":
+		what = fmt.Sprintf("its interpreter %q", interpreter)
+	case bytes.HasPrefix(head(path), []byte("\x7fELF")):
+		what = "the loader that it is linked with"
+	}
+	return &StartError{Reason: BadInterpreter, Path: path, Err: fmt.Errorf("%s: %w", what, err)}
+}
+
+// mayNotExecute reports whether a file is there, and no program that the account may execute.
+func mayNotExecute(path string) bool {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return false
+	}
+	return st.Mode&unix.S_IFMT != unix.S_IFREG || unix.Faccessat2(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS) != nil
 }
 
 // binprmBufSize is how much of a file the kernel looks at: BINPRM_BUF_SIZE.

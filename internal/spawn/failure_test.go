@@ -251,15 +251,21 @@ func TestMissingInterpretersAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir := openDir(t)
+	other := write(t, dir+"/other", "#!/no/such/interpreter\n", 0o755)
+	plain := write(t, dir+"/plain", "data", 0o644)
 	for content, want := range map[string]string{
-		"#!/no/such/interpreter\n":                                    `interpreter "/no/such/interpreter": no such file`,
-		"#! \t/no/such/sh -e\nexit 0":                                 `interpreter "/no/such/sh": no such file`,
-		"#!/bin/sh\r\necho hello\r\n":                                 `interpreter "/bin/sh\r": no such file`,
-		strings.ReplaceAll(string(program), "/ld-linux", "/no-linux"): "the loader that it is linked with: no such file",
+		"#!/no/such/interpreter\n":    `: its interpreter "/no/such/interpreter": no such file`,
+		"#! \t/no/such/sh -e\nexit 0": `: its interpreter "/no/such/sh": no such file`,
+		"#!/bin/sh\r\necho hello\r\n": `: its interpreter "/bin/sh\r": no such file`,
+		"#!" + other + "\n":           `: the interpreter of its interpreter "` + other + `": no such file`,
+		"#!" + plain + "\n":           `: its interpreter "` + plain + `": permission denied`,
+		"#!" + dir + "\n":             `: its interpreter "` + dir + `": permission denied`,
+		strings.ReplaceAll(string(program), "/ld-linux", "/no-linux"): ": the loader that it is linked with: no such file",
 	} {
 		s := newSpawner(t, Config{})
 		_, err := s.Start(command(t, write(t, openDir(t)+"/file", content, 0o755)))
-		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, syscall.ENOENT) {
+		if err == nil || !strings.Contains(err.Error(), want) || err.(*StartError).Reason != BadInterpreter {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
