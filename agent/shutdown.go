@@ -19,6 +19,8 @@ const (
 	farewell = 300 * time.Millisecond
 	// goodbye is how long connections then get to close in order.
 	goodbye = 700 * time.Millisecond
+	// lastKill is how long a shutdown that gives up goes on sending SIGKILL.
+	lastKill = time.Second
 )
 
 // shutdown is the state of an Agent's end.
@@ -84,17 +86,25 @@ func (a *Agent) boundShutdown(drained <-chan struct{}, drain time.Duration) erro
 	select {
 	case err := <-result:
 		return err
-	case <-time.After(MaxShutdown):
+	case <-time.After(MaxShutdown - lastKill):
 		a.abandon()
 		return fmt.Errorf("not everything has ended within %v", MaxShutdown)
 	}
 }
 
 // abandon lets go of what a shutdown has not got to: whoever waits for guestd's end is not
-// to wait for that, too. It waits for nothing itself.
+// to wait for that, too. Its goroutines end with what they wait for.
 func (a *Agent) abandon() {
 	a.shutdown.gaveUp = true
-	a.spawner.Kill()
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		a.spawner.Kill() // which without cgroups looks for each tree
+	}()
+	select {
+	case <-killed:
+	case <-time.After(lastKill):
+	}
 	go a.server.Stop()
 }
 

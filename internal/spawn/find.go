@@ -1,9 +1,6 @@
 package spawn
 
-import (
-	"slices"
-	"strconv"
-)
+import "slices"
 
 // findTree returns the living processes that can be shown to be of c's tree,
 // without cgroups. c.reap is held.
@@ -16,36 +13,36 @@ import (
 // the environment is the process's own word, taken only where nothing stronger
 // contradicts.
 func (c *Child) findTree() []process {
-	all := allProcesses()
-	others := c.spawner.otherTrees(c)
+	now := c.spawner.looks.take(c.spawner)
+	trees := now.trees()
 	member := make(map[int]bool, 8)
 	foreign := make(map[int]bool)
-	sessionValid := c.sessionIsOurs(all)
+	sessionValid := c.sessionIsOurs(now.all)
 	leader := c.key()
 
-	for _, p := range all {
+	for _, p := range now.all {
 		switch {
 		case p.pid == c.pid:
 			member[p.pid] = p.key() == leader
-		case others.own(p):
+		case trees.another(c, p):
 			foreign[p.pid] = true
-		case sessionValid(p), c.inAuditSession(p), markOf(p.pid) == c.id:
+		case sessionValid(p.process), c.inAuditSession(p), p.mark() == c.id:
 			member[p.pid] = true
 		}
 	}
-	addDescendants(all, member, foreign)
+	addDescendants(now.all, member, foreign)
 
 	var found []process
-	for _, p := range all {
+	for _, p := range now.all {
 		if member[p.pid] && !p.zombie() {
-			found = append(found, p)
+			found = append(found, p.process)
 		}
 	}
 	return found
 }
 
 // addDescendants marks children of members as members until nothing changes.
-func addDescendants(all []process, member, foreign map[int]bool) {
+func addDescendants(all []*seen, member, foreign map[int]bool) {
 	for changed := true; changed; {
 		changed = false
 		for _, p := range all {
@@ -57,8 +54,8 @@ func addDescendants(all []process, member, foreign map[int]bool) {
 	}
 }
 
-func (c *Child) inAuditSession(p process) bool {
-	return c.audit != noAuditSession && auditSession("/proc/"+strconv.Itoa(p.pid)) == c.audit
+func (c *Child) inAuditSession(p *seen) bool {
+	return c.audit != noAuditSession && p.auditSession() == c.audit
 }
 
 // sessionIsOurs returns the test for being in the leader's session. While the
@@ -67,8 +64,8 @@ func (c *Child) inAuditSession(p process) bool {
 // count that were there when the leader ended, since a session is inherited at
 // birth and left by setsid only. (A clock tick, 10 ms, is too short for numbers to
 // come round.)
-func (c *Child) sessionIsOurs(all []process) func(process) bool {
-	leaderThere := slices.ContainsFunc(all, func(p process) bool { return p.key() == c.key() })
+func (c *Child) sessionIsOurs(all []*seen) func(process) bool {
+	leaderThere := slices.ContainsFunc(all, func(p *seen) bool { return p.key() == c.key() })
 	return func(p process) bool {
 		return p.session == c.pid && (leaderThere || p.start <= c.ended())
 	}
@@ -85,39 +82,38 @@ func (c *Child) ended() uint64 {
 	}
 }
 
-// trees is how processes of other trees are known.
+// trees is how the processes of all trees are known.
 type trees struct {
-	leaders  map[processKey]bool
-	sessions map[int]bool // of leaders that have not ended
-	audits   map[uint32]bool
+	leaders  map[processKey]*Child
+	sessions map[int]*Child // of leaders that have not ended
+	audits   map[uint32]*Child
 }
 
-// otherTrees collects the marks of all trees but c's.
-func (s *Spawner) otherTrees(c *Child) trees {
+// allTrees collects the marks of all trees.
+func (s *Spawner) allTrees() trees {
 	t := trees{
-		leaders:  make(map[processKey]bool),
-		sessions: make(map[int]bool),
-		audits:   make(map[uint32]bool),
+		leaders:  make(map[processKey]*Child),
+		sessions: make(map[int]*Child),
+		audits:   make(map[uint32]*Child),
 	}
-	for _, other := range s.unreleased() {
-		if other == c {
-			continue
+	for _, c := range s.unreleased() {
+		t.leaders[c.key()] = c
+		if c.ended() == ^uint64(0) {
+			t.sessions[c.pid] = c
 		}
-		t.leaders[other.key()] = true
-		if other.ended() == ^uint64(0) {
-			t.sessions[other.pid] = true
-		}
-		if other.audit != noAuditSession {
-			t.audits[other.audit] = true
+		if c.audit != noAuditSession {
+			t.audits[c.audit] = c
 		}
 	}
 	return t
 }
 
-// own says whether p is certainly of one of these trees.
-func (t trees) own(p process) bool {
-	if t.leaders[p.key()] || t.sessions[p.session] {
+// another says whether p is certainly of another tree than c's.
+func (t trees) another(c *Child, p *seen) bool {
+	if isAnother(t.leaders[p.key()], c) || isAnother(t.sessions[p.session], c) {
 		return true
 	}
-	return len(t.audits) > 0 && t.audits[auditSession("/proc/"+strconv.Itoa(p.pid))]
+	return len(t.audits) > 0 && isAnother(t.audits[p.auditSession()], c)
 }
+
+func isAnother(owner, c *Child) bool { return owner != nil && owner != c }

@@ -48,6 +48,7 @@ type Spawner struct {
 	unmask     bool          // guestd was started with blocked signals
 	closeRange bool          // the kernel has close_range(2)
 	reaper     *reaper       // nil unless Config.Reaper
+	looks      looks         // at /proc, without cgroups
 
 	// mu protects the following.
 	mu       sync.Mutex
