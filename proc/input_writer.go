@@ -26,8 +26,12 @@ func (in *input) position(w *inputWriter) uint64 {
 	return w.base + w.sent
 }
 
-// maxWriters is how many clients' positions an input keeps for their return.
-const maxWriters = 64
+// How many clients' positions an input keeps: of those that are away and have sent nothing, whom it costs
+// nothing to begin anew, and of all that are away.
+const (
+	maxIdleWriters = 64
+	maxWriters     = 1024
+)
 
 // join returns the writer with an id, which may have been there before, or a new one; "" is nobody's.
 func (in *input) join(id string) *inputWriter {
@@ -39,9 +43,11 @@ func (in *input) join(id string) *inputWriter {
 			return w
 		}
 	}
-	if len(in.writers) >= maxWriters {
-		// One that was away begins anew when it comes back, at a position that tells it so.
-		if i := slices.IndexFunc(in.writers, func(w *inputWriter) bool { return w.clients == 0 }); i >= 0 {
+	if n := len(in.writers); n >= maxIdleWriters {
+		i := slices.IndexFunc(in.writers, func(w *inputWriter) bool {
+			return w.clients == 0 && (w.sent == 0 || n >= maxWriters)
+		})
+		if i >= 0 {
 			in.writers = slices.Delete(in.writers, i, i+1)
 		}
 	}

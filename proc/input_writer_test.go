@@ -64,6 +64,47 @@ func TestWritersHavePositionsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// Of clients that have gone without a word not all are remembered, but those that have written are.
+func TestWritersThatAreAway(t *testing.T) {
+	table := newTable(t)
+	p, first, err := table.Exec(t.Context(), withStdin(Spec{Args: []string{"cat"}}), AttachOptions{ReaderID: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.WriteInput(within(t), 0, []byte("mine ")); err != nil {
+		t.Fatal(err)
+	}
+	first.Detach()
+	if _, err := p.AppendInput(within(t), []byte("others ")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * maxIdleWriters {
+		a, err := p.Attach(AttachOptions{ReaderID: "viewer " + strconv.Itoa(i), Mode: outlog.Following})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Detach()
+	}
+	p.input.mu.Lock()
+	if n := len(p.input.writers); n > maxIdleWriters {
+		t.Errorf("%d writers are remembered", n)
+	}
+	p.input.mu.Unlock()
+	again, err := p.Attach(AttachOptions{ReaderID: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := again.InputOffset(); at != 5 {
+		t.Errorf("it comes back at %d", at)
+	}
+	if err := again.CloseInput(5); err != nil {
+		t.Error(err)
+	}
+	if got := listen(t, again).text(Stdout); got != "mine others " {
+		t.Errorf("got %q", got)
+	}
+}
+
 // Clients that write side by side, lose their connections and send again what may have been lost bring
 // in each of their lines once and in order.
 func TestWritersSideBySide(t *testing.T) {
