@@ -12,11 +12,17 @@ import "slices"
 // sessions, so they add nothing. A parent is known until it dies. The mark in
 // the environment is the process's own word, taken only where nothing stronger
 // contradicts.
+//
+// The look began after the call, so with reap held the leader is in it exactly if it had not
+// been collected when the call was made, and its number is nobody else's until reap is given
+// up. (An adopted leader is its parent's to collect at any time; its key tells.) What a
+// member has become since does not matter: it can end, which whoever signals it
+// checks, but not leave its tree. Adopt alone moves a process to another: an adoption that
+// comes after the look comes too late for a tree that is being killed.
 func (c *Child) findTree() []process {
 	now := c.spawner.looks.take(c.spawner)
 	trees := now.trees()
 	member := make(map[int]bool, 8)
-	foreign := make(map[int]bool)
 	sessionValid := c.sessionIsOurs(now.all)
 	leader := c.key()
 
@@ -25,12 +31,12 @@ func (c *Child) findTree() []process {
 		case p.pid == c.pid:
 			member[p.pid] = p.key() == leader
 		case trees.another(c, p):
-			foreign[p.pid] = true
+			// Nobody's word, and no session, counts against this.
 		case sessionValid(p.process), c.inAuditSession(p), p.mark() == c.id:
 			member[p.pid] = true
 		}
 	}
-	addDescendants(now.all, member, foreign)
+	addDescendants(now.all, member, func(p *seen) bool { return trees.another(c, p) })
 
 	var found []process
 	for _, p := range now.all {
@@ -41,12 +47,13 @@ func (c *Child) findTree() []process {
 	return found
 }
 
-// addDescendants marks children of members as members until nothing changes.
-func addDescendants(all []*seen, member, foreign map[int]bool) {
+// addDescendants marks children of members as members until nothing changes, but for
+// foreign ones.
+func addDescendants(all []*seen, member map[int]bool, foreign func(*seen) bool) {
 	for changed := true; changed; {
 		changed = false
 		for _, p := range all {
-			if member[p.ppid] && !member[p.pid] && !foreign[p.pid] {
+			if member[p.ppid] && !member[p.pid] && !foreign(p) {
 				member[p.pid] = true
 				changed = true
 			}
@@ -82,7 +89,12 @@ func (c *Child) ended() uint64 {
 	}
 }
 
-// trees is how the processes of all trees are known.
+// trees is how the processes of all trees are known. It is collected once for a look, after
+// that has read /proc. So a leader that had not ended by then has had its number, and so its
+// session, throughout the look, or has begun during it: then what the look shows in a session
+// of that number has ended or left it, as the kernel gives no number away that a session
+// still has. A tree that begins later has no process in the look, and one that is released
+// later keeps its own there.
 type trees struct {
 	leaders  map[processKey]*Child
 	sessions map[int]*Child // of leaders that have not ended

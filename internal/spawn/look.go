@@ -18,9 +18,10 @@ type looks struct {
 // look is what /proc has shown. Its processes may have ended since, and others have begun: who signals one
 // makes sure that it is unchanged.
 type look struct {
-	once  sync.Once
-	all   []*seen
-	trees func() trees // of the spawner, a moment later
+	once   sync.Once
+	number int64 // how many had begun with this one
+	all    []*seen
+	trees  func() trees // of the spawner, a moment later
 }
 
 // seen is a process in a look, and what tells whose it is, read when somebody first asks.
@@ -44,7 +45,7 @@ func (l *looks) take(s *Spawner) *look {
 		l.mu.Lock()
 		l.next = nil // who comes from now on gets the one after
 		l.mu.Unlock()
-		l.count.Add(1)
+		mine.number = l.count.Add(1)
 		mine.read(s)
 	})
 	return mine
@@ -52,11 +53,22 @@ func (l *looks) take(s *Spawner) *look {
 
 func (l *look) read(s *Spawner) {
 	for _, p := range allProcesses() {
+		folder := "/proc/" + strconv.Itoa(p.pid)
 		l.all = append(l.all, &seen{
 			process:      p,
-			auditSession: sync.OnceValue(func() uint32 { return auditSession("/proc/" + strconv.Itoa(p.pid)) }),
-			mark:         sync.OnceValue(func() string { return markOf(p.pid) }),
+			auditSession: sync.OnceValue(func() uint32 { return stillOf(p, auditSession(folder), noAuditSession) }),
+			mark:         sync.OnceValue(func() string { return stillOf(p, markOf(p.pid), "") }),
 		})
 	}
 	l.trees = sync.OnceValue(s.allTrees)
+}
+
+// stillOf returns value, which was just read by p's pid, or none where the pid is not p's
+// any more. Then value is another process's, who would vouch for p, and by that for those
+// whose parent p was.
+func stillOf[T comparable](p process, value, none T) T {
+	if value != none && !p.unchanged() {
+		return none
+	}
+	return value
 }
