@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -167,5 +168,28 @@ func TestManyTreesAreKilledByFewLooks(t *testing.T) {
 	}
 	for _, c := range children {
 		<-c.Done()
+	}
+}
+
+func TestCloseTakesFewLooks(t *testing.T) {
+	s, err := New(Config{CgroupRoot: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const trees = 200
+	children := manyTrees(t, s, trees)
+	before := s.looks.count.Load()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	n := s.looks.count.Load() - before
+	t.Logf("%d looks for %d trees", n, trees)
+	if n > fewLooks(trees) {
+		t.Errorf("%d looks for %d trees", n, trees)
+	}
+	for _, c := range children {
+		if st := c.Status(); st.Signal != syscall.SIGKILL {
+			t.Fatalf("a leader has ended with %+v, want SIGKILL", st)
+		}
 	}
 }

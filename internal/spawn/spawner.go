@@ -286,11 +286,7 @@ func (s *Spawner) drain(deadline time.Time) bool {
 // Kill sends SIGKILL to every tree, and to what is being started. It does not wait.
 func (s *Spawner) Kill() {
 	s.KillStarts()
-	for _, c := range s.unreleased() {
-		if err := c.KillTree(); err != nil {
-			s.log.Warn("killing a process at the end", "id", c.id, "error", err)
-		}
-	}
+	s.killTrees()
 }
 
 // KillStarts sends SIGKILL to the children that are on their way to their program. So

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,6 +26,20 @@ func (c *Child) KillTree() error {
 		return fmt.Errorf("killing the tree of %s: %w", c.id, err)
 	}
 	return nil
+}
+
+// killTrees kills every tree, all of them side by side: without cgroups they then share their
+// looks at /proc, which one after the other would each take some of their own.
+func (s *Spawner) killTrees() {
+	var all sync.WaitGroup
+	for _, c := range s.unreleased() {
+		all.Go(func() {
+			if err := c.KillTree(); err != nil {
+				s.log.Warn("killing a process at the end", "id", c.id, "error", err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // killCgroup kills what is in the cgroup, and the leader, whom root may have moved.
