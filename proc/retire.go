@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -203,9 +204,7 @@ func (t *Table) Close(ctx context.Context) error {
 	processes := t.terminateAll(running) // and what has been starting
 	t.awaitTermination(ctx, processes)
 	t.killOnce.Do(func() { close(t.killNow) })
-	for _, p := range processes {
-		p.killRest() // which without cgroups takes its time, that nobody's end has to wait for
-	}
+	killRestOf(processes)
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), closeWait, errSurvives)
 	defer cancel()
 	var left int
@@ -225,15 +224,17 @@ func (t *Table) Close(ctx context.Context) error {
 // processes, and returns the processes of all.
 func (t *Table) terminateAll(known []*Process) []*Process {
 	processes := t.alive()
+	var all sync.WaitGroup // side by side, as in killRestOf
 	for _, p := range processes {
 		if slices.Contains(known, p) {
 			continue
 		}
 		p.terminate()
 		if p.hasEnded() {
-			_ = p.child.Signal(syscall.SIGTERM, spawn.Tree) // its background children
+			all.Go(func() { _ = p.child.Signal(syscall.SIGTERM, spawn.Tree) }) // its background children
 		}
 	}
+	all.Wait()
 	return processes
 }
 
@@ -284,6 +285,16 @@ func (t *Table) awaitTermination(ctx context.Context, processes []*Process) {
 		}
 		grace.Stop()
 	}
+}
+
+// killRestOf kills what is left of the trees, side by side: without cgroups each takes its
+// time, most of which they share then.
+func killRestOf(processes []*Process) {
+	var all sync.WaitGroup
+	for _, p := range processes {
+		all.Go(p.killRest)
+	}
+	all.Wait()
 }
 
 // killRest kills what is left of the tree.
