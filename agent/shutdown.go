@@ -19,7 +19,7 @@ const (
 	farewell = 300 * time.Millisecond
 	// goodbye is how long connections then get to close in order.
 	goodbye = 700 * time.Millisecond
-	// lastKill is how long a shutdown that gives up goes on sending SIGKILL.
+	// lastKill is how long a shutdown that is about to give up waits for what it kills.
 	lastKill = time.Second
 )
 
@@ -87,25 +87,24 @@ func (a *Agent) boundShutdown(drained <-chan struct{}, drain time.Duration) erro
 	case err := <-result:
 		return err
 	case <-time.After(MaxShutdown - lastKill):
-		a.abandon()
-		return fmt.Errorf("not everything has ended within %v", MaxShutdown)
+		return a.abandon(result)
 	}
 }
 
-// abandon lets go of what a shutdown has not got to: whoever waits for guestd's end is not
-// to wait for that, too. Its goroutines end with what they wait for.
-func (a *Agent) abandon() {
-	a.shutdown.gaveUp = true
-	killed := make(chan struct{})
-	go func() {
-		defer close(killed)
-		a.spawner.Kill() // which without cgroups looks for each tree
-	}()
+// abandon kills what a shutdown has not got to, and lets go of it where that does not bring
+// its result soon: whoever waits for guestd's end is not to wait for that, too. The goroutine
+// that kills is not waited for. It ends when each tree is dead or has been through
+// as many rounds of killing as there are, unless the kernel holds on to it, or with guestd.
+func (a *Agent) abandon(result <-chan error) error {
+	go a.spawner.Kill()
 	select {
-	case <-killed:
+	case err := <-result: // everything has ended after all
+		return err
 	case <-time.After(lastKill):
 	}
-	go a.server.Stop()
+	a.shutdown.gaveUp = true
+	go a.server.Stop() // ends with the calls that are left
+	return fmt.Errorf("not everything has ended within %v", MaxShutdown)
 }
 
 // runShutdown is everything after new work is refused.

@@ -136,6 +136,24 @@ func TestSecondShutdownKillsAtOnce(t *testing.T) {
 	}
 }
 
+// A shutdown that is late, and ends when what is left is killed, has not given up.
+func TestAbandonTakesALateResult(t *testing.T) {
+	a := startAgent(t, Config{})
+	p := a.sleeper(t, "trap '' TERM; while :; do sleep 1000; done")
+	result := make(chan error, 1)
+	late := errors.New("the result")
+	go func() {
+		_, _ = p.Wait(context.Background())
+		result <- late
+	}()
+	if err := a.abandon(result); !errors.Is(err, late) {
+		t.Errorf("err = %v, want %v", err, late)
+	}
+	if a.shutdown.gaveUp {
+		t.Error("it has given up")
+	}
+}
+
 func TestShutdownDoesNotWaitForClients(t *testing.T) {
 	block := make(chan struct{})
 	defer close(block)
