@@ -22,6 +22,22 @@ func unadopted(t *testing.T, script string) *exec.Cmd {
 	return cmd
 }
 
+// untilLetGo is unadopted for a script that begins once it is let go, so that it cannot end before it is adopted.
+func untilLetGo(t *testing.T, script string) (cmd *exec.Cmd, letGo func()) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd = exec.Command("/bin/sh", "-c", "read go; "+script)
+	cmd.Stdin, cmd.SysProcAttr = r, &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, func() { w.Close() }
+}
+
 func TestAdoptedEndIsWhatTheParentSays(t *testing.T) {
 	eachTreeMode(t, func(t *testing.T, s *Spawner) {
 		for script, want := range map[string]Status{
@@ -30,7 +46,7 @@ func TestAdoptedEndIsWhatTheParentSays(t *testing.T) {
 			"exit 0":         {},
 			"kill -TERM $$;": {Code: -1, Signal: unix.SIGTERM},
 		} {
-			cmd := unadopted(t, "sleep 0.05; "+script)
+			cmd, letGo := untilLetGo(t, script)
 			c, err := s.Adopt(Adoption{ID: "p-adopted", PID: cmd.Process.Pid, Account: self(t), Ended: func() (syscall.WaitStatus, bool) {
 				_ = cmd.Wait()
 				return cmd.ProcessState.Sys().(syscall.WaitStatus), true
@@ -38,6 +54,7 @@ func TestAdoptedEndIsWhatTheParentSays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			letGo()
 			<-c.Done()
 			if got := c.Status(); got.Code != want.Code || got.Signal != want.Signal || got.Ended.IsZero() {
 				t.Errorf("%s: %+v, want %+v", script, got, want)
@@ -51,18 +68,19 @@ func TestAdoptedEndIsWhatTheParentSays(t *testing.T) {
 // know.
 func TestAdoptedEndWithoutAParent(t *testing.T) {
 	s := newSpawner(t, Config{})
-	cmd := unadopted(t, "sleep 0.05; exit 7")
+	cmd, letGo := untilLetGo(t, "exit 7")
 	c, err := s.Adopt(Adoption{ID: "p-own", PID: cmd.Process.Pid, Account: self(t), Ended: func() (syscall.WaitStatus, bool) { return 0, false }})
 	if err != nil {
 		t.Fatal(err)
 	}
+	letGo()
 	<-c.Done()
 	if got := c.Status(); got.Code != 7 {
 		t.Errorf("our own child: %+v", got)
 	}
 	c.Release()
 
-	cmd = unadopted(t, "sleep 0.05; exit 7")
+	cmd, letGo = untilLetGo(t, "exit 7")
 	c, err = s.Adopt(Adoption{ID: "p-nobodys", PID: cmd.Process.Pid, Account: self(t), Ended: func() (syscall.WaitStatus, bool) {
 		_ = cmd.Wait()
 		return 0, false
@@ -70,6 +88,7 @@ func TestAdoptedEndWithoutAParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	letGo()
 	<-c.Done()
 	if got := c.Status(); got.Code != -1 || got.Signal != 0 {
 		t.Errorf("nobody's: %+v", got)
