@@ -85,6 +85,7 @@ func TestRaisingLimits(t *testing.T) {
 
 // What guestd ignores, as after nohup, its children do not.
 func TestNoSignalIsIgnored(t *testing.T) {
+	jobControl := []unix.Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} // of which os/signal does not know
 	for _, sig := range append(jobControl, unix.SIGHUP, unix.SIGUSR2) {
 		var before sigaction
 		if err := setAction(uintptr(sig), nil, &before); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"os"
 	"runtime"
 	"strconv"
@@ -33,7 +34,7 @@ func (s *Spawner) settingsOf(cmd *Command, files []uintptr) settings {
 	if cmd.Umask != nil {
 		set.umask = *cmd.Umask
 	}
-	set.thread = set.umask != s.umask || cmd.Nice != nil || s.nice != 0 || s.unmask || s.audit
+	set.thread = set.umask != s.inherited.umask || cmd.Nice != nil || s.nice != 0 || s.inherited.blocked || s.audit
 
 	current := s.oomScore.read()
 	if cmd.OOMScoreAdj != nil {
@@ -94,14 +95,20 @@ func (t timerSlack) restore() {
 	}
 }
 
-// readInherited reads from /proc/self/status guestd's umask, and whether it was
-// started with signals blocked, which its children would inherit.
-func readInherited() (umask uint32, blocked bool, err error) {
+// inherited is what guestd was started with and its children would have, too.
+type inherited struct {
+	umask   uint32
+	blocked bool          // it was started with signals blocked
+	ignored []unix.Signal // as far as it has not handled them since
+}
+
+// readInherited reads it from /proc/self/status.
+func readInherited() (in inherited, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return 0, false, err
+		return in, err
 	}
-	found := false
+	in.umask = ^uint32(0) // unlike any where it is not told: then each child's is set
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
@@ -109,17 +116,22 @@ func readInherited() (umask uint32, blocked bool, err error) {
 		case "Umask":
 			mask, err := strconv.ParseUint(value, 8, 32)
 			if err != nil {
-				return 0, false, fmt.Errorf("reading the umask: %w", err)
+				return in, fmt.Errorf("reading the umask: %w", err)
 			}
-			umask, found = uint32(mask), true
+			in.umask = uint32(mask)
 		case "SigBlk":
-			blocked = strings.Trim(value, "0") != ""
+			in.blocked = strings.Trim(value, "0") != ""
+		case "SigIgn":
+			mask, err := strconv.ParseUint(value, 16, 64)
+			if err != nil {
+				return in, fmt.Errorf("reading the ignored signals: %w", err)
+			}
+			for ; mask != 0; mask &= mask - 1 {
+				in.ignored = append(in.ignored, unix.Signal(1+bits.TrailingZeros64(mask)))
+			}
 		}
 	}
-	if !found {
-		umask = ^uint32(0) // unlike any: then each child's is set
-	}
-	return umask, blocked, nil
+	return in, nil
 }
 
 // closeOnExec marks every descriptor but the first three. Go opens its own that

@@ -39,13 +39,12 @@ type Spawner struct {
 	log        *slog.Logger
 	null       *os.File
 	self       identity
-	umask      uint32 // guestd's own
-	nice       int    // guestd's own
+	inherited  inherited
+	nice       int // guestd's own
 	slack      timerSlack
 	oomScore   ownOOMScore
 	cgroups    *cgroupParent // nil without a usable cgroup v2 mount
 	audit      bool          // audit sessions can be given
-	unmask     bool          // guestd was started with blocked signals
 	closeRange bool          // the kernel has close_range(2)
 	reaper     *reaper       // nil unless Config.Reaper
 	looks      looks         // at /proc, without cgroups
@@ -62,7 +61,7 @@ type Spawner struct {
 }
 
 // New returns a Spawner. It marks descriptors that this process has inherited
-// close-on-exec, and takes note of its umask and signal mask. It fails without
+// close-on-exec, and takes note of its umask, and of signals that are blocked or ignored. It fails without
 // pidfds (Linux before 5.4), or when CgroupRoot names a folder that cannot be used.
 func New(cfg Config) (*Spawner, error) {
 	s := &Spawner{log: cfg.Logger, children: make(map[*Child]struct{}), starting: make(map[*launch]struct{})}
@@ -80,7 +79,7 @@ func New(cfg Config) (*Spawner, error) {
 	if s.self, err = readIdentity(); err != nil {
 		return nil, err
 	}
-	if s.umask, s.unmask, err = readInherited(); err != nil {
+	if s.inherited, err = readInherited(); err != nil {
 		return nil, fmt.Errorf("reading what children inherit: %w", err)
 	}
 	if s.oomScore, err = openOwnOOMScore(); err != nil {

@@ -2,9 +2,7 @@ package spawn
 
 import (
 	"math"
-	"os/signal"
 	"runtime"
-	"slices"
 	"strconv"
 	"syscall"
 	"unsafe"
@@ -20,7 +18,7 @@ const hasVfork = true
 // forkExec is syscall.ForkExec, and takes less time: the error of a failed exec comes through the
 // memory that parent and child share instead of a pipe, and no lock keeps starts from going on side
 // by side. It does more, too: the child sets its limits itself, can be killed while it is on its way,
-// and ignores no signal that guestd does.
+// and ignores no signal that guestd was started with ignored.
 //
 // Every descriptor of guestd's is close-on-exec from the moment that it exists, and so
 // syscall.ForkLock, which is about those that are not, is not taken.
@@ -118,7 +116,7 @@ func newChildImage(path string, args []string, attr *syscall.ProcAttr, l *launch
 	if l.settings.setOOM && !l.settings.hold {
 		c.oomScore = strconv.AppendInt(nil, int64(l.settings.oomScoreAdj), 10)
 	}
-	c.prepare(attr, l.cmd.Rlimits)
+	c.prepare(attr, l)
 	return c, nil
 }
 
@@ -141,17 +139,17 @@ func (c *childImage) cloneBy(sys *syscall.SysProcAttr, pidfd *int32) {
 // prepare lists what the child does, in package syscall's order but for the descriptors:
 // once it is the user's, another process of his can stop it, and while it has copies of
 // guestd's nobody who waits for the end of one of them would see it.
-func (c *childImage) prepare(attr *syscall.ProcAttr, limits []Rlimit) {
+func (c *childImage) prepare(attr *syscall.ProcAttr, l *launch) {
 	most := 24
 	if !attr.Sys.UseCgroupFD {
 		most += 62 // signals
 	}
 	c.steps = make([]step, 0, most)
-	c.resetSignals(attr.Sys.UseCgroupFD)
+	c.resetSignals(l.spawner.inherited.ignored, attr.Sys.UseCgroupFD)
 	if c.nofile != nil {
 		c.then(step{call: unix.SYS_PRLIMIT64, b: unix.RLIMIT_NOFILE, c: uintptr(unsafe.Pointer(c.nofile)), optional: true})
 	}
-	c.raise(limits)
+	c.raise(l.cmd.Rlimits)
 	c.then(step{call: unix.SYS_SETSID})
 	for i, fd := range attr.Files {
 		c.then(step{call: unix.SYS_DUP3, a: fd, b: uintptr(i)})
@@ -165,7 +163,7 @@ func (c *childImage) prepare(attr *syscall.ProcAttr, limits []Rlimit) {
 		c.then(step{call: unix.SYS_SETUID, a: uintptr(cred.Uid)})
 	}
 	c.then(step{call: unix.SYS_CHDIR, a: uintptr(unsafe.Pointer(c.dir))})
-	for _, limit := range limits {
+	for _, limit := range l.cmd.Rlimits {
 		c.limit(limit)
 	}
 	if attr.Sys.Setctty {
@@ -182,20 +180,24 @@ func (c *childImage) prepare(attr *syscall.ProcAttr, limits []Rlimit) {
 func (c *childImage) then(s step) { c.steps = append(c.steps, s) }
 
 // resetSignals has the child take the default dispositions, before any signal can come: for those that
-// guestd ignores and, unless its clone has done so, for those that it handles.
-func (c *childImage) resetSignals(byClone bool) {
+// guestd was started with ignored and, unless its clone has done so, for those that it handles.
+func (c *childImage) resetSignals(ignored []unix.Signal, byClone bool) {
+	if byClone {
+		for _, sig := range ignored {
+			c.resetSignal(sig)
+		}
+		return
+	}
 	const signals = 64
 	for sig := unix.Signal(1); sig <= signals; sig++ {
-		switch {
-		case sig == unix.SIGKILL || sig == unix.SIGSTOP: // which always have it
-		case byClone && !signal.Ignored(sig) && !slices.Contains(jobControl, sig):
-		default:
-			c.then(step{call: unix.SYS_RT_SIGACTION, a: uintptr(sig), b: uintptr(unsafe.Pointer(&defaultAction)), d: sigsetSize})
+		if sig != unix.SIGKILL && sig != unix.SIGSTOP { // which always have it
+			c.resetSignal(sig)
 		}
 	}
 }
 
-// jobControl are the signals of which os/signal does not know that they were ignored at the start.
-var jobControl = []unix.Signal{unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU}
+func (c *childImage) resetSignal(sig unix.Signal) {
+	c.then(step{call: unix.SYS_RT_SIGACTION, a: uintptr(sig), b: uintptr(unsafe.Pointer(&defaultAction)), d: sigsetSize})
+}
 
 var defaultAction sigaction // whose handler is SIG_DFL
